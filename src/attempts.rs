@@ -1,0 +1,235 @@
+//! The record of an operation: what was tried, when, and what each attempt proved.
+
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+
+use crate::classify::Delivery;
+use crate::error::ErrorKind;
+use crate::idempotency::key::IdempotencyKey;
+use crate::outcome::{Evidence, Outcome};
+
+/// One attempt of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    pub(crate) number: u32,
+    pub(crate) started_after: Duration,
+    pub(crate) took: Duration,
+    pub(crate) status: Option<StatusCode>,
+    pub(crate) failure: Option<ErrorKind>,
+    pub(crate) delivery: Delivery,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) waited: Option<Duration>,
+}
+
+impl Attempt {
+    /// Its number, from 1.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// How long after the start of the `send()` it began.
+    pub fn started_after(&self) -> Duration {
+        self.started_after
+    }
+
+    /// How long it took, the part of the body that was read inside it included.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// The status of its answer, also where the body of that answer failed.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.status
+    }
+
+    /// How it failed, where it brought no complete answer.
+    pub fn failure(&self) -> Option<ErrorKind> {
+        self.failure
+    }
+
+    /// What the server did with it.
+    pub fn delivery(&self) -> Delivery {
+        self.delivery
+    }
+
+    /// The wait its answer asked for, also where the operation stopped instead.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The wait that followed it; `None` for the last attempt.
+    pub fn waited(&self) -> Option<Duration> {
+        self.waited
+    }
+}
+
+/// Why an operation made no further attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// The answer is final: 1xx, 2xx or 3xx.
+    #[error("done")]
+    Done,
+    /// Another attempt would not end differently, or nobody can say that it would.
+    #[error("not retryable")]
+    NotRetryable,
+    /// The attempt may have acted, and nothing makes a repeat harmless.
+    #[error("not replay-safe")]
+    NotReplaySafe,
+    /// The body was a stream, and it is used up. [`body_with`](crate::RequestBuilder::body_with) makes it replayable.
+    #[error("body not replayable")]
+    BodyNotReplayable,
+    /// All attempts the policy allows were made.
+    #[error("no attempts left")]
+    MaxAttempts,
+    /// No further attempt would have ended, or waited long enough, before the deadline.
+    #[error("deadline reached")]
+    Deadline,
+    /// The retry budget of the group is used up.
+    #[error("retry budget used up")]
+    Budget,
+    /// The server asked for a wait longer than `max_retry_after`, or than what is left of the deadline.
+    #[error("server asked to wait {asked:?}")]
+    RetryAfter {
+        /// The wait it asked for, uncapped.
+        asked: Duration,
+    },
+    /// The circuit of the group is open.
+    #[error("circuit open for another {retry_in:?}")]
+    CircuitOpen {
+        /// The time until the circuit lets a probe through.
+        retry_in: Duration,
+    },
+    /// The service knows the key from another operation. It stays so for this key, and a new key would act again.
+    #[error("idempotency key belongs to another operation")]
+    KeyConflict,
+    /// The service no longer remembers the key.
+    #[error("past the retention of the idempotency key")]
+    Retention,
+    /// The caller's scope allows no retries.
+    #[error("no retries in this scope")]
+    Scope,
+}
+
+/// What happened in one `send()` of an operation. Cheap to clone.
+///
+/// Every [`Error`](crate::Error) has one, and so has every response, in its extensions: see
+/// [`ResponseExt`](crate::ResponseExt).
+#[derive(Clone, Debug)]
+pub struct Attempts {
+    record: Arc<Record>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// A response does not know it, and an error made of one should say it.
+    pub(crate) method: Option<Method>,
+    pub(crate) list: Vec<Attempt>,
+    pub(crate) stop_reason: StopReason,
+    pub(crate) outcome: Outcome,
+    pub(crate) exactly_once: bool,
+    pub(crate) elapsed: Duration,
+    pub(crate) key: Option<IdempotencyKey>,
+}
+
+impl Record {
+    /// Of an operation that stopped before its first attempt.
+    pub(crate) fn without_attempts(
+        method: Option<Method>,
+        stop_reason: StopReason,
+        evidence: Evidence,
+        key: Option<IdempotencyKey>,
+    ) -> Attempts {
+        Self {
+            method,
+            list: Vec::new(),
+            stop_reason,
+            outcome: evidence.outcome(),
+            exactly_once: evidence.exactly_once(),
+            elapsed: Duration::ZERO,
+            key,
+        }
+        .into()
+    }
+}
+
+impl From<Record> for Attempts {
+    fn from(record: Record) -> Self {
+        Self {
+            record: Arc::new(record),
+        }
+    }
+}
+
+impl Attempts {
+    /// How many attempts were made. 0 where the operation stopped before the first.
+    pub fn len(&self) -> usize {
+        self.record.list.len()
+    }
+
+    /// Whether no attempt was made.
+    pub fn is_empty(&self) -> bool {
+        self.record.list.is_empty()
+    }
+
+    /// The attempts in the order they were made.
+    pub fn iter(&self) -> slice::Iter<'_, Attempt> {
+        self.record.list.iter()
+    }
+
+    pub(crate) fn method(&self) -> Option<&Method> {
+        self.record.method.as_ref()
+    }
+
+    /// The last attempt.
+    pub(crate) fn last(&self) -> Option<&Attempt> {
+        self.record.list.last()
+    }
+
+    /// Why no further attempt was made.
+    pub fn stop_reason(&self) -> StopReason {
+        self.record.stop_reason
+    }
+
+    /// What is known of the effect of the operation, earlier `send()`s of it included.
+    pub fn outcome(&self) -> Outcome {
+        self.record.outcome
+    }
+
+    /// Whether the operation can have acted at most once.
+    ///
+    /// That is so where at most one attempt can have acted, counting earlier `send()`s of the same operation, where the
+    /// caller gave the key (which is the caller's word that the service honours it), and for safe methods, which do
+    /// not act. A key this crate made is only as good as the service.
+    pub fn exactly_once(&self) -> bool {
+        self.record.exactly_once
+    }
+
+    /// The time from the start of the `send()` to its end.
+    pub fn elapsed(&self) -> Duration {
+        self.record.elapsed
+    }
+
+    /// The key all of them carried.
+    pub fn idempotency_key(&self) -> Option<&IdempotencyKey> {
+        self.record.key.as_ref()
+    }
+
+    /// Whether the answer is the stored one of an earlier attempt; `None` where the contract of the service does not
+    /// say how it marks that, as the default contract does not.
+    pub fn replayed(&self) -> Option<bool> {
+        None
+    }
+}
+
+impl<'a> IntoIterator for &'a Attempts {
+    type Item = &'a Attempt;
+    type IntoIter = slice::Iter<'a, Attempt>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}

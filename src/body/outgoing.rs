@@ -1,0 +1,82 @@
+//! The body of the request, once for each attempt.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use reqwest::{Body, Request};
+
+/// Makes a fresh body for each attempt.
+#[derive(Clone)]
+pub(crate) struct BodyFactory(Arc<dyn Fn() -> io::Result<Body> + Send + Sync>);
+
+impl BodyFactory {
+    pub(crate) fn new(make: impl Fn() -> io::Result<Body> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(make))
+    }
+}
+
+impl fmt::Debug for BodyFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BodyFactory")
+    }
+}
+
+/// Where the bytes of an attempt come from.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// None, or bytes in memory: every copy of the request has them.
+    InRequest,
+    Factory(BodyFactory),
+    /// A stream, good for one attempt; empty once it is used.
+    Stream(Mutex<Option<Body>>),
+}
+
+/// Why an attempt has no body to send.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoBody {
+    #[error("the body of the request could not be made")]
+    Factory(#[source] io::Error),
+    #[error("the body of the request is a stream and was sent before")]
+    Used,
+}
+
+impl Outgoing {
+    /// Takes a body that cannot be copied out of the request.
+    pub(crate) fn of(request: &mut Request, factory: Option<BodyFactory>) -> Self {
+        if let Some(factory) = factory {
+            *request.body_mut() = None;
+            return Self::Factory(factory);
+        }
+        let is_stream = |body: &Body| body.as_bytes().is_none();
+        match request.body_mut() {
+            body if body.as_ref().is_some_and(is_stream) => Self::Stream(Mutex::new(body.take())),
+            _ => Self::InRequest,
+        }
+    }
+
+    pub(crate) fn is_replayable(&self) -> bool {
+        !matches!(self, Self::Stream(_))
+    }
+
+    pub(crate) fn is_used_up(&self) -> bool {
+        match self {
+            Self::InRequest | Self::Factory(_) => false,
+            Self::Stream(body) => lock(body).is_none(),
+        }
+    }
+
+    /// The body of the next attempt; `None` where the request already has it.
+    pub(crate) fn next(&self) -> Result<Option<Body>, NoBody> {
+        match self {
+            Self::InRequest => Ok(None),
+            Self::Factory(BodyFactory(make)) => make().map(Some).map_err(NoBody::Factory),
+            Self::Stream(body) => lock(body).take().map(Some).ok_or(NoBody::Used),
+        }
+    }
+}
+
+fn lock(body: &Mutex<Option<Body>>) -> std::sync::MutexGuard<'_, Option<Body>> {
+    // Taking a value out cannot leave it half changed.
+    body.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,197 @@
+//! Reading a response body inside its attempt, so that a body that is cut or stalls is a failed attempt.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http_body::Frame;
+use http_body_util::BodyExt;
+use reqwest::{Body, Response, Url};
+use tokio::time::{Instant, timeout_at};
+
+use super::Head;
+use super::handed::{Flow, HandedBody, after, out_of_time};
+use crate::classify::failure::BoxError;
+
+/// How long after the headers a body of unknown length is read before it is handed over as it is.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the caller wants done with the body of the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Read what is short, hand over what is long, endless or of a type that is meant to flow.
+    #[default]
+    ByAnswer,
+    /// Hand over at the headers.
+    Streamed,
+    /// Read to the end, whatever the type.
+    Buffered,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) mode: Mode,
+    /// The most bytes that are held.
+    pub(crate) buffer: usize,
+    /// When the attempt is over.
+    pub(crate) attempt_ends: Instant,
+    pub(crate) flow: Flow,
+}
+
+/// A body that did not arrive, with what came of it.
+pub(crate) struct LostBody {
+    head: Head,
+    frames: VecDeque<Frame<Bytes>>,
+    error: BoxError,
+    out_of_time: bool,
+}
+
+impl LostBody {
+    pub(crate) fn status(&self) -> StatusCode {
+        self.head.parts.status
+    }
+
+    pub(crate) fn url(&self) -> &Url {
+        &self.head.url
+    }
+
+    /// It stalled until its attempt was over.
+    pub(crate) fn out_of_time(&self) -> bool {
+        self.out_of_time
+    }
+
+    pub(crate) fn into_error(self) -> BoxError {
+        self.error
+    }
+
+    /// The response with what came of its body, and the failure at the end of that.
+    pub(crate) fn into_response(self) -> Response {
+        self.head.join(HandedBody::failed(self.frames, self.error))
+    }
+}
+
+/// The response with its body read, or handed over where the rules say so.
+pub(crate) async fn read(response: Response, rules: &Rules) -> Result<Response, LostBody> {
+    let length = response.content_length();
+    if length == Some(0) || response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(response);
+    }
+    let buffer = rules.buffer as u64;
+    let handed_over = match rules.mode {
+        Mode::Streamed => true,
+        Mode::Buffered => length.is_some_and(|length| length > buffer),
+        Mode::ByAnswer => buffer == 0 || length.is_some_and(|length| length > buffer) || flows(&response),
+    };
+    let (head, body) = Head::split(response);
+    let reader = Reader {
+        head,
+        body,
+        frames: VecDeque::new(),
+        held: 0,
+    };
+    if handed_over {
+        return Ok(reader.hand_over(rules.flow));
+    }
+    let hurried = length.is_none() && rules.mode == Mode::ByAnswer;
+    reader.read(rules, hurried).await
+}
+
+/// Types that are sent piece by piece, each piece for its own sake.
+fn flows(response: &Response) -> bool {
+    let Some(value) = response.headers().get(CONTENT_TYPE) else {
+        return false;
+    };
+    let essence = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    let essence = essence.trim_ascii();
+    const FLOWING: [&str; 5] = [
+        "text/event-stream",
+        "application/x-ndjson",
+        "application/json-seq",
+        "multipart/x-mixed-replace",
+        "application/vnd.amazon.eventstream",
+    ];
+    const GRPC: &[u8] = b"application/grpc";
+    FLOWING
+        .iter()
+        .any(|flowing| essence.eq_ignore_ascii_case(flowing.as_bytes()))
+        || essence
+            .get(..GRPC.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+}
+
+struct Reader {
+    head: Head,
+    body: Body,
+    frames: VecDeque<Frame<Bytes>>,
+    held: usize,
+}
+
+impl Reader {
+    /// A body of unknown length is read in a hurry: when patience is over it is handed over unfinished, if any of it
+    /// has come. If none has, it is waited for like any other.
+    async fn read(mut self, rules: &Rules, hurried: bool) -> Result<Response, LostBody> {
+        let patience_ends = after(Instant::now(), PATIENCE);
+        let mut until = rules.attempt_ends;
+        if hurried {
+            until = until.min(patience_ends);
+        }
+        loop {
+            match timeout_at(until, self.body.frame()).await {
+                Ok(None) => return Ok(self.whole()),
+                Ok(Some(Err(error))) => return Err(self.lost(error.into(), false)),
+                Ok(Some(Ok(frame))) => {
+                    self.hold(frame);
+                    let late = hurried && self.held > 0 && patience_ends <= Instant::now();
+                    if late || self.held > rules.buffer {
+                        return Ok(self.hand_over(rules.flow));
+                    }
+                }
+                Err(_) if hurried && self.held > 0 => return Ok(self.hand_over(rules.flow)),
+                Err(_) if until < rules.attempt_ends => until = rules.attempt_ends,
+                Err(_) => {
+                    let error = out_of_time("response body stalled until the end of the attempt");
+                    return Err(self.lost(error, true));
+                }
+            }
+        }
+    }
+
+    fn hold(&mut self, frame: Frame<Bytes>) {
+        let bytes = frame.data_ref().map(Bytes::len);
+        // An empty frame says nothing, and a server may send any number of them.
+        if bytes != Some(0) {
+            self.held = self.held.saturating_add(bytes.unwrap_or(0));
+            self.frames.push_back(frame);
+        }
+    }
+
+    fn whole(mut self) -> Response {
+        let one = self.frames.len() <= 1;
+        let data = self.frames.pop_front().map(Frame::into_data);
+        let body = match data {
+            None => Body::default(),
+            Some(Ok(bytes)) if one => Body::from(bytes),
+            Some(first) => {
+                self.frames.push_front(first.map_or_else(|frame| frame, Frame::data));
+                HandedBody::whole(self.frames)
+            }
+        };
+        self.head.join(body)
+    }
+
+    fn hand_over(self, flow: Flow) -> Response {
+        let body = HandedBody::flowing(self.frames, self.body, flow);
+        self.head.join(body)
+    }
+
+    fn lost(self, error: BoxError, out_of_time: bool) -> LostBody {
+        LostBody {
+            head: self.head,
+            frames: self.frames,
+            error,
+            out_of_time,
+        }
+    }
+}

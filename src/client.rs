@@ -1,0 +1,203 @@
+//! The client: an inner `reqwest::Client` and the policy its operations run under.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use reqwest::{IntoUrl, Method, Request, Response};
+
+use crate::classify::failure::AttemptError;
+use crate::error::Error;
+use crate::operation::Operation;
+use crate::policy::Policy;
+use crate::request::RequestBuilder;
+
+/// Sends each request as one operation.
+///
+/// It wraps the `reqwest::Client` a service already has and takes its place: the methods are the same, and
+/// [`send`](RequestBuilder::send) gives a plain `reqwest::Response`. Cheap to clone.
+///
+/// ```no_run
+/// # async fn f(http: reqwest::Client) -> Result<(), steadfast::Error> {
+/// let client = steadfast::Client::new(http);
+/// let response = client.post("https://api.example.com/charges").body("{}").send().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Three things stay what the inner client makes of them: its `connect_timeout` and `read_timeout`, its redirects, and
+/// its own repeats of requests that an HTTP/2 server refused. Its `timeout` is replaced by the policy's.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    http: reqwest::Client,
+    policy: Arc<Policy>,
+    /// Where waits are drawn from; `None` is the generator of the thread.
+    seeded: Option<Mutex<StdRng>>,
+}
+
+impl Client {
+    /// Wraps a client under the default [`Policy`].
+    pub fn new(http: reqwest::Client) -> Self {
+        Self::builder(http).build()
+    }
+
+    /// Wraps a client under settings of your own.
+    pub fn builder(http: reqwest::Client) -> ClientBuilder {
+        ClientBuilder {
+            http,
+            policy: Policy::default(),
+            seed: None,
+        }
+    }
+
+    /// Starts a GET request. A URL that cannot be parsed shows when the request is sent.
+    pub fn get<U: IntoUrl>(&self, url: U) -> RequestBuilder {
+        self.request(Method::GET, url)
+    }
+
+    /// Starts a POST request.
+    pub fn post<U: IntoUrl>(&self, url: U) -> RequestBuilder {
+        self.request(Method::POST, url)
+    }
+
+    /// Starts a PUT request.
+    pub fn put<U: IntoUrl>(&self, url: U) -> RequestBuilder {
+        self.request(Method::PUT, url)
+    }
+
+    /// Starts a PATCH request.
+    pub fn patch<U: IntoUrl>(&self, url: U) -> RequestBuilder {
+        self.request(Method::PATCH, url)
+    }
+
+    /// Starts a DELETE request.
+    pub fn delete<U: IntoUrl>(&self, url: U) -> RequestBuilder {
+        self.request(Method::DELETE, url)
+    }
+
+    /// Starts a HEAD request.
+    pub fn head<U: IntoUrl>(&self, url: U) -> RequestBuilder {
+        self.request(Method::HEAD, url)
+    }
+
+    /// Starts a request of any method.
+    pub fn request<U: IntoUrl>(&self, method: Method, url: U) -> RequestBuilder {
+        RequestBuilder::new(self.clone(), self.inner.http.request(method, url))
+    }
+
+    /// Sends a request as one operation. A timeout set on the request is its attempt timeout.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestBuilder::send`].
+    pub fn execute(&self, request: Request) -> impl Future<Output = Result<Response, Error>> + Send + use<> {
+        RequestBuilder::from_parts(self.clone(), request).send()
+    }
+
+    /// Sends a request as one operation, each attempt by `send` instead of the inner client.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestBuilder::send_with`].
+    pub fn execute_with<F, Fut, E>(
+        &self,
+        request: Request,
+        send: F,
+    ) -> impl Future<Output = Result<Response, Error>> + Send + use<F, Fut, E>
+    where
+        F: Fn(Request) -> Fut + Send + Sync,
+        Fut: Future<Output = Result<Response, E>> + Send,
+        E: Into<AttemptError>,
+    {
+        RequestBuilder::from_parts(self.clone(), request).send_with(send)
+    }
+
+    /// Makes an operation of a request, to be sent later or more than once.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestBuilder::into_operation`].
+    pub fn operation(&self, request: Request) -> Result<Operation, Error> {
+        RequestBuilder::from_parts(self.clone(), request).into_operation()
+    }
+
+    pub(crate) fn http(&self) -> &reqwest::Client {
+        &self.inner.http
+    }
+
+    pub(crate) fn policy(&self) -> &Arc<Policy> {
+        &self.inner.policy
+    }
+
+    /// The random bits of one wait.
+    pub(crate) fn random(&self) -> u64 {
+        match &self.inner.seeded {
+            // A generator is whole after every step, a panic in another thread included.
+            Some(rng) => rng.lock().unwrap_or_else(PoisonError::into_inner).next_u64(),
+            None => rand::random(),
+        }
+    }
+}
+
+impl From<reqwest::Client> for Client {
+    fn from(http: reqwest::Client) -> Self {
+        Self::new(http)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The inner client would print its default headers.
+        f.debug_struct("Client")
+            .field("policy", &self.inner.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Collects the settings of a [`Client`].
+#[must_use = "a builder does nothing until it is built"]
+pub struct ClientBuilder {
+    http: reqwest::Client,
+    policy: Policy,
+    seed: Option<u64>,
+}
+
+impl ClientBuilder {
+    /// The policy of every operation that does not bring its own.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Draws the same waits in the same order each time, for tests and simulations.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The client.
+    pub fn build(self) -> Client {
+        Client {
+            inner: Arc::new(Inner {
+                http: self.http,
+                policy: Arc::new(self.policy),
+                seeded: self.seed.map(|seed| Mutex::new(StdRng::seed_from_u64(seed))),
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("policy", &self.policy)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,236 @@
+//! The decision: after every attempt, stop or wait and try again.
+//!
+//! A state machine without I/O, clock or random source of its own. Time is the duration since the `send()` began, and
+//! the random bits of a wait are an argument, so the same machine runs in unit tests, in simulations and in production.
+//!
+//! ```text
+//! begin ──▶ an attempt of at most this long ──▶ judge ──▶ retry after this wait ──▶ begin
+//!   └─────▶ stop: too late                         └────▶ stop, and why
+//! ```
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::attempts::StopReason;
+use crate::classify::status::{self, Circumstances};
+use crate::classify::{Delivery, Finding};
+use crate::outcome::{Evidence, Exhibit};
+use crate::policy::Policy;
+use crate::replay::ReplaySafety;
+
+/// What an operation allows, whatever its policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) safety: ReplaySafety,
+    /// Another attempt can send the same body.
+    pub(crate) body_replayable: bool,
+    pub(crate) keyed: bool,
+}
+
+/// How one attempt ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    /// An answer whose body is here, handed over, or will not be read.
+    Answer {
+        status: StatusCode,
+        retry_after: Option<Duration>,
+        /// It came from another URL than the one the unsafe request was sent to.
+        redirected: bool,
+    },
+    /// A 2xx whose body did not arrive.
+    BodyLost {
+        status: StatusCode,
+        redirected: bool,
+        out_of_time: bool,
+    },
+    /// No answer at all.
+    Failure { finding: Finding, out_of_time: bool },
+}
+
+impl Ending {
+    pub(crate) fn status(&self) -> Option<StatusCode> {
+        match *self {
+            Ending::Answer { status, .. } | Ending::BodyLost { status, .. } => Some(status),
+            Ending::Failure { .. } => None,
+        }
+    }
+
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match *self {
+            Ending::Answer { retry_after, .. } => retry_after,
+            Ending::BodyLost { .. } | Ending::Failure { .. } => None,
+        }
+    }
+
+    fn redirected(&self) -> bool {
+        match *self {
+            Ending::Answer { redirected, .. } | Ending::BodyLost { redirected, .. } => redirected,
+            Ending::Failure { .. } => false,
+        }
+    }
+
+    /// The attempt was cut when its time was over.
+    fn out_of_time(&self) -> bool {
+        match *self {
+            Ending::Answer { .. } => false,
+            Ending::BodyLost { out_of_time, .. } | Ending::Failure { out_of_time, .. } => out_of_time,
+        }
+    }
+}
+
+/// What follows from the end of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    pub(crate) delivery: Delivery,
+    pub(crate) next: Next,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Stop(StopReason),
+    /// Wait this long from now, then begin the next attempt.
+    Retry(Duration),
+}
+
+/// The state of one `send()`.
+#[derive(Debug)]
+pub(crate) struct Machine<'a> {
+    policy: &'a Policy,
+    terms: Terms,
+    evidence: Evidence,
+    attempts: u32,
+    /// The last wait of our own, without what a server asked for.
+    previous_draw: Option<Duration>,
+    /// The attempt under way ends with the deadline, not with its own timeout.
+    ends_at_deadline: bool,
+}
+
+impl<'a> Machine<'a> {
+    /// `evidence` is what earlier `send()`s of the same operation left.
+    pub(crate) fn new(policy: &'a Policy, terms: Terms, evidence: Evidence) -> Self {
+        Self {
+            policy,
+            terms,
+            evidence,
+            attempts: 0,
+            previous_draw: None,
+            ends_at_deadline: false,
+        }
+    }
+
+    pub(crate) fn evidence(&self) -> Evidence {
+        self.evidence
+    }
+
+    /// The number of the attempt under way, or of the last one.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// The time the next attempt has, or why there is none.
+    pub(crate) fn begin(&mut self, elapsed: Duration) -> Result<Duration, StopReason> {
+        let remaining = self.remaining(elapsed);
+        if remaining < self.least_time() {
+            return Err(StopReason::Deadline);
+        }
+        let timeout = self.policy.attempt_timeout();
+        self.ends_at_deadline = remaining <= timeout;
+        self.attempts = self.attempts.saturating_add(1);
+        Ok(timeout.min(remaining))
+    }
+
+    /// What the attempt under way proved, and what comes next. `random` gives the bits of a wait if one is drawn.
+    pub(crate) fn judge(&mut self, elapsed: Duration, ending: &Ending, random: impl FnOnce() -> u64) -> Judgement {
+        let finding = self.finding(ending);
+        self.evidence.add(Exhibit {
+            delivery: finding.delivery,
+            status: ending.status(),
+            redirected: ending.redirected(),
+        });
+        let next = if ending.out_of_time() && self.ends_at_deadline {
+            Next::Stop(StopReason::Deadline)
+        } else {
+            match self.obstacle(finding) {
+                Some(reason) => Next::Stop(reason),
+                None => self.wait(elapsed, ending, random),
+            }
+        };
+        Judgement {
+            delivery: finding.delivery,
+            next,
+        }
+    }
+
+    fn finding(&self, ending: &Ending) -> Finding {
+        match *ending {
+            Ending::Answer {
+                status,
+                retry_after,
+                redirected,
+            } => status::finding(
+                status,
+                Circumstances {
+                    asks_to_wait: retry_after.is_some(),
+                    may_be_in_progress: self.terms.keyed && self.evidence.is_open(),
+                    redirected,
+                },
+            ),
+            Ending::BodyLost { .. } => Finding::retry(Delivery::Answered),
+            Ending::Failure { finding, .. } => finding,
+        }
+    }
+
+    /// Why no further attempt may be made, however much time is left.
+    fn obstacle(&self, Finding { delivery, retry }: Finding) -> Option<StopReason> {
+        let repeatable = match delivery {
+            Delivery::NotSent | Delivery::Rejected => true,
+            Delivery::Answered => self.terms.safety.answered,
+            Delivery::Unknown => self.terms.safety.unknown,
+        };
+        match (delivery, retry) {
+            (Delivery::Answered, false) => Some(StopReason::Done),
+            (_, false) => Some(StopReason::NotRetryable),
+            _ if !repeatable => Some(StopReason::NotReplaySafe),
+            _ if !self.terms.body_replayable => Some(StopReason::BodyNotReplayable),
+            _ if self.attempts >= self.policy.max_attempts() => Some(StopReason::MaxAttempts),
+            _ => None,
+        }
+    }
+
+    /// The wait before the next attempt, or the end if that attempt would come too late.
+    fn wait(&mut self, elapsed: Duration, ending: &Ending, random: impl FnOnce() -> u64) -> Next {
+        let asked = ending.retry_after();
+        let throttled = ending.status() == Some(StatusCode::TOO_MANY_REQUESTS);
+        // The longest wait that leaves the next attempt the least time it needs.
+        let longest = self.remaining(elapsed).checked_sub(self.least_time());
+        let too_long = |wait| longest.is_none_or(|longest| wait > longest);
+        if let Some(asked) = asked {
+            if asked > self.policy.max_retry_after() || too_long(asked) {
+                return Next::Stop(StopReason::RetryAfter { asked });
+            }
+        }
+        let backoff = self.policy.backoff();
+        let draw = backoff.wait(self.attempts, self.previous_draw, throttled, random());
+        let wait = match asked {
+            // Jitter only ever adds to what the server asked for, and gives way to the deadline.
+            Some(asked) => asked.saturating_add(draw).min(longest.unwrap_or(asked)),
+            None => draw,
+        };
+        if too_long(wait) {
+            return Next::Stop(StopReason::Deadline);
+        }
+        self.previous_draw = Some(draw);
+        Next::Retry(wait)
+    }
+
+    fn remaining(&self, elapsed: Duration) -> Duration {
+        self.policy.deadline().saturating_sub(elapsed)
+    }
+
+    /// The least time an attempt is made for: more than none, and not more than a whole attempt takes.
+    fn least_time(&self) -> Duration {
+        let wanted = self.policy.min_attempt_time();
+        wanted.min(self.policy.attempt_timeout()).max(Duration::from_nanos(1))
+    }
+}

@@ -1,0 +1,221 @@
+//! The error of an operation: what failed last, why it stopped there, and what is known of its effect.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use http::StatusCode;
+use reqwest::Response;
+
+use crate::attempts::{Attempts, StopReason};
+use crate::classify::failure::{BoxError, causes};
+use crate::idempotency::key::IdempotencyKey;
+use crate::outcome::Outcome;
+
+/// What kind of thing failed last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An answer with a status from 400 to 599, made an error by [`into_result`](crate::ResponseExt::into_result), or
+    /// the last thing that happened before a wait that was too long.
+    #[error("error status")]
+    Status,
+    /// The request could not be built or may not be sent.
+    #[error("invalid request")]
+    Request,
+    /// The name of the host could not be resolved.
+    #[error("DNS failure")]
+    Dns,
+    /// No connection could be made.
+    #[error("connect failure")]
+    Connect,
+    /// The peer was not accepted: certificate, host name or TLS version.
+    #[error("TLS failure")]
+    Tls,
+    /// The time of an attempt, or of a read, was over.
+    #[error("timeout")]
+    Timeout,
+    /// The connection was lost.
+    #[error("connection lost")]
+    Reset,
+    /// The body of the answer did not arrive whole, or the stream of the request's body failed.
+    #[error("body failure")]
+    Body,
+    /// The circuit was open.
+    #[error("circuit open")]
+    CircuitOpen,
+    /// No attempt could be started before the deadline.
+    #[error("deadline reached")]
+    Deadline,
+    /// Anything else.
+    #[error("unrecognised failure")]
+    Other,
+}
+
+/// Why an operation has no response to give.
+///
+/// One pointer wide. It keeps the record of all [`attempts`](Error::attempts), the key to go on with, and the last
+/// real failure as its [`source`](StdError::source). Neither it nor its sources print a query string, user info,
+/// header, body or key.
+///
+/// ```no_run
+/// use steadfast::Outcome;
+///
+/// # async fn f(client: steadfast::Client) -> Result<(), steadfast::Error> {
+/// let operation = client.post("https://api.example.com/charges").body("{}").into_operation()?;
+/// match operation.send().await {
+///     Ok(response) => println!("{}", response.status()),
+///     Err(error) => match error.outcome() {
+///         Outcome::NotDone => println!("no charge was made: {error}"),
+///         // The same bytes and the same key, once more and later.
+///         _ => drop(operation.send().await),
+///     },
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    /// Method and URL, the URL redacted; empty for a request that has neither.
+    target: String,
+    attempts: Attempts,
+    source: Option<BoxError>,
+    response: Option<Response>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, target: String, attempts: Attempts, source: Option<BoxError>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            target,
+            attempts,
+            source,
+            response: None,
+        }))
+    }
+
+    /// The error that an answer with a failing status is made into.
+    pub(crate) fn of_status(target: String, attempts: Attempts, response: Response) -> Self {
+        let mut error = Self::new(ErrorKind::Status, target, attempts, None);
+        error.0.source = Some(StatusFailure(response.status()).into());
+        error.0.response = Some(response);
+        error
+    }
+
+    /// What failed last.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Why there was no further attempt.
+    pub fn stop_reason(&self) -> StopReason {
+        self.0.attempts.stop_reason()
+    }
+
+    /// What is known of the effect of the operation.
+    pub fn outcome(&self) -> Outcome {
+        self.0.attempts.outcome()
+    }
+
+    /// What was tried.
+    pub fn attempts(&self) -> &Attempts {
+        &self.0.attempts
+    }
+
+    /// The key of the operation: with it, a later call can go on where this one stopped.
+    pub fn idempotency_key(&self) -> Option<&IdempotencyKey> {
+        self.0.attempts.idempotency_key()
+    }
+
+    /// The wait that the last answer asked for, uncapped.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.attempts.last()?.retry_after()
+    }
+
+    /// The status of the last attempt, if it had an answer.
+    pub fn status(&self) -> Option<StatusCode> {
+        if let Some(response) = &self.0.response {
+            return Some(response.status());
+        }
+        self.0.attempts.last()?.status()
+    }
+
+    /// The group whose open circuit refused the operation.
+    pub fn circuit(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether time ran out: a timeout of any kind, or the deadline.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Deadline)
+            || self.source().is_some_and(|source| causes(source).any(is_timeout))
+    }
+
+    /// Whether no connection could be made: name, connect or TLS.
+    pub fn is_connect(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Dns | ErrorKind::Connect | ErrorKind::Tls)
+    }
+
+    /// The answer that [`into_result`](crate::ResponseExt::into_result) made into this error, its body unread.
+    pub fn into_response(self) -> Option<Response> {
+        self.0.response
+    }
+}
+
+fn is_timeout(error: &(dyn StdError + 'static)) -> bool {
+    let by_kind = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+    error.downcast_ref::<io::Error>().is_some_and(by_kind)
+        || error
+            .downcast_ref::<reqwest::Error>()
+            .is_some_and(reqwest::Error::is_timeout)
+}
+
+/// `POST https://example.com/pay failed after 3 attempts in 2.4s (no attempts left): connection lost`
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let attempts = &self.0.attempts;
+        if !self.0.target.is_empty() {
+            write!(f, "{} ", self.0.target)?;
+        }
+        match attempts.len() {
+            0 => write!(f, "failed before the first attempt")?,
+            1 => write!(f, "failed after 1 attempt")?,
+            many => write!(f, "failed after {many} attempts")?,
+        }
+        if !attempts.is_empty() {
+            write!(f, " in {:.1?}", attempts.elapsed())?;
+        }
+        write!(f, " ({}): ", attempts.stop_reason())?;
+        match self.status() {
+            Some(status) if self.0.kind == ErrorKind::Status => write!(f, "{status}"),
+            Some(status) => write!(f, "{} of {status}", self.0.kind),
+            None => write!(f, "{}", self.0.kind),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("target", &self.0.target)
+            .field("status", &self.status())
+            .field("attempts", &self.0.attempts)
+            .field("source", &self.0.source)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// An answer whose status is the failure.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the server answered {0}")]
+pub(crate) struct StatusFailure(pub(crate) StatusCode);

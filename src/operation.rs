@@ -1,0 +1,271 @@
+//! The operation: a request with its key, its bytes and its limits fixed, that can be sent again.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use reqwest::{Method, Request, Response, Url};
+
+use crate::attempts::{Record, StopReason};
+use crate::body::outgoing::{NoBody, Outgoing};
+use crate::body::read::Mode;
+use crate::classify::failure::{AttemptError, BoxError};
+use crate::client::Client;
+use crate::decision::Terms;
+use crate::error::{Error, ErrorKind};
+use crate::idempotency::key::IdempotencyKey;
+use crate::idempotency::placement;
+use crate::outcome::Evidence;
+use crate::pipeline;
+use crate::policy::Policy;
+use crate::redacted::Redacted;
+use crate::replay::{KeyTrust, ReplaySafety};
+use crate::request::Settings;
+
+/// What the caller wants done, once.
+///
+/// Its key and its bytes are fixed when it is made. It may be sent again when a first [`send`](Operation::send) ended
+/// without certainty: each `send()` has its own deadline and attempts, all of them carry the same key, and what is known
+/// of the effect carries over.
+///
+/// ```no_run
+/// # async fn f(client: steadfast::Client) -> Result<(), steadfast::Error> {
+/// let operation = client.post("https://api.example.com/charges").body("{}").into_operation()?;
+/// // Written down before anything is sent, the key survives what the process does not.
+/// println!("{:?}", operation.idempotency_key());
+/// let response = match operation.send().await {
+///     Err(error) if error.is_timeout() => operation.send().await?,
+///     other => other?,
+/// };
+/// # Ok(())
+/// # }
+/// ```
+pub struct Operation {
+    client: Client,
+    /// Copied for each attempt; its body only where it can be copied.
+    request: Request,
+    body: Outgoing,
+    policy: Arc<Policy>,
+    terms: Terms,
+    key: Option<IdempotencyKey>,
+    body_mode: Mode,
+    /// A deadline the caller set for this request, which a body that was handed over obeys too.
+    own_deadline: Option<Duration>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    sending: bool,
+    evidence: Evidence,
+}
+
+impl Operation {
+    pub(crate) fn new(client: Client, request: reqwest::Result<Request>, settings: Settings) -> Result<Self, Error> {
+        let mut request = request.map_err(|error| {
+            let source = AttemptError::from(error).source;
+            cannot_be_built(String::new(), None, source)
+        })?;
+        let target = |request: &Request| target(request.method(), request.url());
+        let method = request.method().clone();
+
+        let placed = placement::place(request.headers_mut(), &method, settings.key);
+        let placed = placed.map_err(|error| cannot_be_built(target(&request), Some(method.clone()), error.into()))?;
+        let (key, trust) = placed.unzip();
+
+        let policy = settings.policy.unwrap_or_else(|| Arc::clone(client.policy()));
+        let attempt_timeout = request.timeout().copied();
+        let policy = match (settings.max_attempts, attempt_timeout, settings.deadline) {
+            (None, None, None) => policy,
+            (attempts, timeout, deadline) => {
+                let limited = policy
+                    .limited(attempts, timeout, deadline)
+                    .map_err(|error| cannot_be_built(target(&request), Some(method.clone()), error.into()))?;
+                Arc::new(limited)
+            }
+        };
+        // The limit of the attempt is ours. A timeout of the inner client would count besides it, and go on counting
+        // after the hand-over; it cannot be read or switched off, only replaced.
+        *request.timeout_mut() = Some(Duration::MAX);
+
+        let body = Outgoing::of(&mut request, settings.body_factory);
+        let terms = Terms {
+            safety: ReplaySafety::of(&method, trust, settings.replay_safe, policy.unknown_retries()),
+            body_replayable: body.is_replayable(),
+            keyed: key.is_some(),
+        };
+        let evidence = Evidence::new(method.is_safe(), trust == Some(KeyTrust::Declared));
+        Ok(Self {
+            client,
+            request,
+            body,
+            policy,
+            terms,
+            key,
+            body_mode: settings.body_mode,
+            own_deadline: settings.deadline,
+            state: Mutex::new(State {
+                sending: false,
+                evidence,
+            }),
+        })
+    }
+
+    /// Sends the operation. May be called again after it ended, not while it runs.
+    ///
+    /// # Errors
+    ///
+    /// As of [`RequestBuilder::send`](crate::RequestBuilder::send). Besides, an error of the kind `Request` if another
+    /// `send()` of the operation is under way, or its body is a stream that was sent before.
+    pub fn send(&self) -> impl Future<Output = Result<Response, Error>> + Send + '_ {
+        pipeline::run(self, |request| self.client.http().execute(request))
+    }
+
+    /// The key that every attempt carries.
+    pub fn idempotency_key(&self) -> Option<&IdempotencyKey> {
+        self.key.as_ref()
+    }
+
+    /// The method.
+    pub fn method(&self) -> &Method {
+        self.request.method()
+    }
+
+    /// The URL it is sent to.
+    pub fn url(&self) -> &Url {
+        self.request.url()
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    pub(crate) fn body_mode(&self) -> Mode {
+        self.body_mode
+    }
+
+    pub(crate) fn own_deadline(&self) -> Option<Duration> {
+        self.own_deadline
+    }
+
+    /// Method and URL as errors show them.
+    pub(crate) fn target(&self) -> String {
+        target(self.method(), self.url())
+    }
+
+    /// The request of the next attempt: the same bytes each time (R75).
+    pub(crate) fn next_request(&self) -> Result<Request, NoBody> {
+        let body = self.body.next()?;
+        // What cannot be copied was taken out when the operation was made.
+        let mut request = self.request.try_clone().ok_or(NoBody::Used)?;
+        if body.is_some() {
+            *request.body_mut() = body;
+        }
+        Ok(request)
+    }
+
+    /// Whether the answer to an unsafe request is another URL's.
+    pub(crate) fn is_redirected(&self, answered: &Url) -> bool {
+        // What reqwest gives a response that was made by hand and has no URL.
+        const NO_URL: &str = "no.url.provided.local";
+        !self.method().is_safe() && answered.host_str() != Some(NO_URL) && !is_same_resource(self.url(), answered)
+    }
+
+    /// The right to send, which one caller has at a time.
+    pub(crate) fn take_turn(&self) -> Result<Turn<'_>, Error> {
+        let mut state = self.state();
+        let refusal = if state.sending {
+            Refusal::Sending
+        } else if self.body.is_used_up() {
+            Refusal::StreamUsed
+        } else {
+            state.sending = true;
+            drop(state);
+            return Ok(Turn { operation: self });
+        };
+        let evidence = state.evidence;
+        drop(state);
+        let attempts = Record::without_attempts(
+            Some(self.method().clone()),
+            StopReason::NotRetryable,
+            evidence,
+            self.key.clone(),
+        );
+        let source = Some(refusal.into());
+        Err(Error::new(ErrorKind::Request, self.target(), attempts, source))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Plain values, whole after every assignment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One `send()` of an operation. Dropped at any point, it leaves what is known and lets the next one begin.
+pub(crate) struct Turn<'a> {
+    operation: &'a Operation,
+}
+
+impl Turn<'_> {
+    pub(crate) fn evidence(&self) -> Evidence {
+        self.operation.state().evidence
+    }
+
+    pub(crate) fn leave(&self, evidence: Evidence) {
+        self.operation.state().evidence = evidence;
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.operation.state().sending = false;
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("the operation is being sent already")]
+    Sending,
+    #[error("the body of the operation is a stream and was sent before")]
+    StreamUsed,
+}
+
+fn cannot_be_built(target: String, method: Option<Method>, source: BoxError) -> Error {
+    let evidence = Evidence::new(false, false);
+    let attempts = Record::without_attempts(method, StopReason::NotRetryable, evidence, None);
+    Error::new(ErrorKind::Request, target, attempts, Some(source))
+}
+
+pub(crate) fn target(method: &Method, url: &Url) -> String {
+    format!("{method} {}", Redacted(url))
+}
+
+/// User info goes into a header, and a fragment is never sent.
+fn is_same_resource(sent: &Url, answered: &Url) -> bool {
+    sent.scheme() == answered.scheme()
+        && sent.host() == answered.host()
+        && sent.port_or_known_default() == answered.port_or_known_default()
+        && sent.path() == answered.path()
+        && sent.query() == answered.query()
+}
+
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operation")
+            .field("target", &self.target())
+            .field("key", &self.key)
+            .field("policy", &self.policy)
+            .field("terms", &self.terms)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,292 @@
+//! The driver: sends, reads, waits and records, as [`crate::decision`] says.
+
+use std::future::Future;
+use std::time::{Duration, SystemTime};
+
+use reqwest::{Request, Response};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::Instrument;
+
+use crate::attempts::{Attempt, Attempts, Record, StopReason};
+use crate::body::discard::discard;
+use crate::body::handed::{Flow, after, out_of_time};
+use crate::body::read::{self, LostBody, Rules};
+use crate::classify::failure::{AttemptError, BoxError, Failure};
+use crate::decision::{Ending, Judgement, Machine, Next};
+use crate::error::{Error, ErrorKind, StatusFailure};
+use crate::operation::{Operation, Turn};
+use crate::retry_after;
+use crate::telemetry;
+
+/// One `send()` of an operation, each attempt by `send`.
+pub(crate) async fn run<F, Fut, E>(operation: &Operation, send: F) -> Result<Response, Error>
+where
+    F: Fn(Request) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<Response, E>> + Send,
+    E: Into<AttemptError>,
+{
+    let span = telemetry::operation_span(operation);
+    let result = drive(operation, &send).instrument(span.clone()).await;
+    telemetry::record_result(&span, &result);
+    result
+}
+
+async fn drive<F, Fut, E>(operation: &Operation, send: &F) -> Result<Response, Error>
+where
+    F: Fn(Request) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<Response, E>> + Send,
+    E: Into<AttemptError>,
+{
+    let mut run = Run::begin(operation)?;
+    loop {
+        let limit = match run.machine.begin(run.started.elapsed()) {
+            Ok(limit) => limit,
+            Err(reason) => return Err(run.too_late(reason)),
+        };
+        let request = match operation.next_request() {
+            Ok(request) => request,
+            Err(error) => return Err(run.without_request(error.into())),
+        };
+        // Dropped from here on, the operation may have acted.
+        run.turn.leave(run.machine.evidence().with_attempt_under_way());
+        let started = Instant::now();
+        let rules = run.body_rules(after(started, limit));
+        let span = telemetry::attempt_span(operation, run.machine.attempts());
+        let held = attempt(request, send, &rules).instrument(span.clone()).await;
+        let (attempt, next) = run.judge(&held, started);
+        telemetry::record_attempt(&span, &attempt);
+        drop(span);
+        match next {
+            Next::Stop(reason) => return run.stop(reason, attempt, held, &rules).await,
+            Next::Retry(wait) => run.wait(wait, attempt, held).await,
+        }
+    }
+}
+
+/// Sends one request and reads the body of a success: the time limit is over both (R29).
+async fn attempt<F, Fut, E>(request: Request, send: &F, rules: &Rules) -> Held
+where
+    F: Fn(Request) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<Response, E>> + Send,
+    E: Into<AttemptError>,
+{
+    let answer = timeout_at(rules.attempt_ends, send(request)).await;
+    match answer.map(|answer| answer.map_err(Into::into)) {
+        Err(_) => Held::Failure {
+            failure: Failure::TIMEOUT,
+            source: out_of_time("no answer until the end of the attempt"),
+            out_of_time: true,
+        },
+        Ok(Err(AttemptError { failure, source })) => Held::Failure {
+            failure,
+            source,
+            out_of_time: false,
+        },
+        // The status of any other answer decides before its body does.
+        Ok(Ok(response)) if !response.status().is_success() => Held::Response(response),
+        Ok(Ok(response)) => match read::read(response, rules).await {
+            Ok(response) => Held::Response(response),
+            Err(lost) => Held::Lost(lost),
+        },
+    }
+}
+
+/// What an attempt left in our hands.
+enum Held {
+    Response(Response),
+    Lost(LostBody),
+    Failure {
+        failure: Failure,
+        source: BoxError,
+        out_of_time: bool,
+    },
+}
+
+impl Held {
+    fn ending(&self, operation: &Operation) -> Ending {
+        match self {
+            Held::Response(response) => Ending::Answer {
+                status: response.status(),
+                retry_after: asked(response),
+                redirected: operation.is_redirected(response.url()),
+            },
+            Held::Lost(lost) => Ending::BodyLost {
+                status: lost.status(),
+                redirected: operation.is_redirected(lost.url()),
+                out_of_time: lost.out_of_time(),
+            },
+            Held::Failure {
+                failure, out_of_time, ..
+            } => Ending::Failure {
+                finding: failure.finding,
+                out_of_time: *out_of_time,
+            },
+        }
+    }
+
+    fn failure(&self) -> Option<ErrorKind> {
+        match self {
+            Held::Response(_) => None,
+            Held::Lost(_) => Some(ErrorKind::Body),
+            Held::Failure { failure, .. } => Some(failure.kind),
+        }
+    }
+
+    fn into_failure(self) -> (ErrorKind, BoxError) {
+        match self {
+            Held::Response(response) => {
+                let source = StatusFailure(response.status()).into();
+                (ErrorKind::Status, source)
+            }
+            Held::Lost(lost) => (ErrorKind::Body, lost.into_error()),
+            Held::Failure { failure, source, .. } => (failure.kind, source),
+        }
+    }
+}
+
+fn asked(response: &Response) -> Option<Duration> {
+    let status = response.status();
+    let refused = status.is_client_error() || status.is_server_error();
+    if refused {
+        retry_after::asked(response.headers(), SystemTime::now)
+    } else {
+        None
+    }
+}
+
+/// The state of one `send()` that is not the machine's.
+struct Run<'a> {
+    operation: &'a Operation,
+    turn: Turn<'a>,
+    machine: Machine<'a>,
+    started: Instant,
+    attempts: Vec<Attempt>,
+    last_failure: Option<(ErrorKind, BoxError)>,
+}
+
+impl<'a> Run<'a> {
+    fn begin(operation: &'a Operation) -> Result<Self, Error> {
+        let turn = operation.take_turn()?;
+        let machine = Machine::new(operation.policy(), operation.terms(), turn.evidence());
+        Ok(Self {
+            operation,
+            turn,
+            machine,
+            started: Instant::now(),
+            attempts: Vec::new(),
+            last_failure: None,
+        })
+    }
+
+    fn body_rules(&self, attempt_ends: Instant) -> Rules {
+        let policy = self.operation.policy();
+        let deadline = self.operation.own_deadline();
+        Rules {
+            mode: self.operation.body_mode(),
+            buffer: policy.response_buffer(),
+            attempt_ends,
+            flow: Flow {
+                stall_timeout: policy.stall_timeout(),
+                deadline: deadline.map(|deadline| after(self.started, deadline)),
+            },
+        }
+    }
+
+    fn judge(&mut self, held: &Held, started: Instant) -> (Attempt, Next) {
+        let ending = held.ending(self.operation);
+        let elapsed = self.started.elapsed();
+        let random = || self.operation.client().random();
+        let Judgement { delivery, next } = self.machine.judge(elapsed, &ending, random);
+        self.turn.leave(self.machine.evidence());
+        let attempt = Attempt {
+            number: self.machine.attempts(),
+            started_after: started.duration_since(self.started),
+            took: started.elapsed(),
+            status: ending.status(),
+            failure: held.failure(),
+            delivery,
+            retry_after: ending.retry_after(),
+            waited: None,
+        };
+        (attempt, next)
+    }
+
+    /// Lets go of the attempt, then waits. The wait counts from the judgement: what is spent on the answer that is
+    /// thrown away is part of it.
+    async fn wait(&mut self, wait: Duration, mut attempt: Attempt, held: Held) {
+        let until = after(Instant::now(), wait);
+        attempt.waited = Some(wait);
+        telemetry::waiting(&attempt, wait);
+        self.attempts.push(attempt);
+        if let Held::Response(response) = held {
+            let source = StatusFailure(response.status()).into();
+            self.last_failure = Some((ErrorKind::Status, source));
+            let deadline = after(self.started, self.operation.policy().deadline());
+            discard(response, deadline).await;
+        } else {
+            self.last_failure = Some(held.into_failure());
+        }
+        // A timer that is due already still costs a turn of the clock, a millisecond.
+        if until > Instant::now() {
+            sleep_until(until).await;
+        }
+    }
+
+    /// The end: a response in hand is given back, whatever its status.
+    async fn stop(
+        mut self,
+        reason: StopReason,
+        mut attempt: Attempt,
+        held: Held,
+        rules: &Rules,
+    ) -> Result<Response, Error> {
+        let Held::Response(response) = held else {
+            self.attempts.push(attempt);
+            let (kind, source) = held.into_failure();
+            return Err(self.error(kind, reason, Some(source)));
+        };
+        let mut response = if response.status().is_success() {
+            response
+        } else {
+            let begun = Instant::now();
+            let read = read::read(response, rules).await;
+            attempt.took += begun.elapsed();
+            read.unwrap_or_else(LostBody::into_response)
+        };
+        self.attempts.push(attempt);
+        let attempts = self.record(reason);
+        response.extensions_mut().insert(attempts);
+        Ok(response)
+    }
+
+    /// The deadline left no time for the next attempt: what failed before is the failure, if anything did.
+    fn too_late(mut self, reason: StopReason) -> Error {
+        match self.last_failure.take() {
+            Some((kind, source)) => self.error(kind, reason, Some(source)),
+            None => self.error(ErrorKind::Deadline, reason, None),
+        }
+    }
+
+    fn without_request(self, source: BoxError) -> Error {
+        self.error(ErrorKind::Request, StopReason::NotRetryable, Some(source))
+    }
+
+    fn error(self, kind: ErrorKind, reason: StopReason, source: Option<BoxError>) -> Error {
+        let target = self.operation.target();
+        Error::new(kind, target, self.record(reason), source)
+    }
+
+    fn record(self, stop_reason: StopReason) -> Attempts {
+        let evidence = self.machine.evidence();
+        Record {
+            method: Some(self.operation.method().clone()),
+            list: self.attempts,
+            stop_reason,
+            outcome: evidence.outcome(),
+            exactly_once: evidence.exactly_once(),
+            elapsed: self.started.elapsed(),
+            key: self.operation.idempotency_key().cloned(),
+        }
+        .into()
+    }
+}

@@ -1,0 +1,143 @@
+//! Spans and events, with the names OpenTelemetry has for HTTP clients.
+//!
+//! One span for the operation (`operation`), one inside it for each attempt (`attempt`), an event for each wait and one
+//! for the end. Everything is emitted after the state it speaks of is recorded.
+
+use std::time::Duration;
+
+use reqwest::{Response, Url};
+use tracing::field::Empty;
+use tracing::{Span, debug, info_span};
+
+use crate::attempts::{Attempt, Attempts};
+use crate::error::{Error, ErrorKind};
+use crate::operation::Operation;
+use crate::redacted::Redacted;
+use crate::response::ResponseExt;
+
+pub(crate) fn operation_span(operation: &Operation) -> Span {
+    let url = operation.url();
+    info_span!(
+        "operation",
+        http.request.method = operation.method().as_str(),
+        server.address = url.host_str(),
+        server.port = port(url),
+        url.full = %Redacted(url),
+        http.response.status_code = Empty,
+        error.type = Empty,
+        steadfast.attempts = Empty,
+        steadfast.stop_reason = Empty,
+        steadfast.outcome = Empty,
+    )
+}
+
+pub(crate) fn attempt_span(operation: &Operation, number: u32) -> Span {
+    let url = operation.url();
+    info_span!(
+        "attempt",
+        otel.kind = "client",
+        http.request.method = operation.method().as_str(),
+        http.request.resend_count = resend_count(number),
+        server.address = url.host_str(),
+        server.port = port(url),
+        url.full = %Redacted(url),
+        http.response.status_code = Empty,
+        error.type = Empty,
+        steadfast.delivery = Empty,
+    )
+}
+
+/// Absent from the first attempt, as OpenTelemetry has it.
+fn resend_count(number: u32) -> Option<u32> {
+    number.checked_sub(1).filter(|resends| *resends > 0)
+}
+
+fn port(url: &Url) -> Option<u16> {
+    url.port_or_known_default()
+}
+
+pub(crate) fn record_attempt(span: &Span, attempt: &Attempt) {
+    if span.is_disabled() {
+        return;
+    }
+    span.record("steadfast.delivery", tracing::field::debug(attempt.delivery()));
+    if let Some(status) = attempt.status() {
+        span.record("http.response.status_code", status.as_u16());
+        if status.is_client_error() || status.is_server_error() {
+            span.record("error.type", status.as_str());
+        }
+    }
+    if let Some(failure) = attempt.failure() {
+        span.record("error.type", error_type(failure));
+    }
+}
+
+pub(crate) fn waiting(attempt: &Attempt, wait: Duration) {
+    debug!(
+        steadfast.attempt = attempt.number(),
+        steadfast.wait_ms = milliseconds(wait),
+        steadfast.retry_after_ms = attempt.retry_after().map(milliseconds),
+        http.response.status_code = attempt.status().map(|status| status.as_u16()),
+        error.type = attempt.failure().map(error_type),
+        "waiting before the next attempt"
+    );
+}
+
+/// The end of an operation, on its span and as an event inside it.
+pub(crate) fn record_result(span: &Span, result: &Result<Response, Error>) {
+    if span.is_disabled() {
+        return;
+    }
+    let (status, failure, attempts) = match result {
+        Ok(response) => (Some(response.status()), None, response.attempts()),
+        Err(error) => (error.status(), Some(error.kind()), Some(error.attempts())),
+    };
+    if let Some(status) = status {
+        span.record("http.response.status_code", status.as_u16());
+        if status.is_client_error() || status.is_server_error() {
+            span.record("error.type", status.as_str());
+        }
+    }
+    if let Some(kind) = failure {
+        span.record("error.type", error_type(kind));
+    }
+    if let Some(attempts) = attempts {
+        record_attempts(span, attempts);
+    }
+}
+
+fn record_attempts(span: &Span, attempts: &Attempts) {
+    span.record("steadfast.attempts", attempts.len());
+    span.record("steadfast.stop_reason", tracing::field::display(attempts.stop_reason()));
+    span.record("steadfast.outcome", tracing::field::debug(attempts.outcome()));
+    span.in_scope(|| {
+        debug!(
+            steadfast.attempts = attempts.len(),
+            steadfast.stop_reason = %attempts.stop_reason(),
+            steadfast.outcome = ?attempts.outcome(),
+            steadfast.elapsed_ms = milliseconds(attempts.elapsed()),
+            "operation ended"
+        );
+    });
+}
+
+/// The value of `error.type` where no status is the failure: few and stable, as OpenTelemetry asks.
+fn error_type(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Status => "status",
+        ErrorKind::Request => "request",
+        ErrorKind::Dns => "dns",
+        ErrorKind::Connect => "connect",
+        ErrorKind::Tls => "tls",
+        ErrorKind::Timeout => "timeout",
+        ErrorKind::Reset => "reset",
+        ErrorKind::Body => "body",
+        ErrorKind::CircuitOpen => "circuit_open",
+        ErrorKind::Deadline => "deadline",
+        ErrorKind::Other => "_OTHER",
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

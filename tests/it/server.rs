@@ -1,0 +1,376 @@
+//! A scripted HTTP/1.1 server on raw TCP. It can also stall, cut, reset and flood: there a client
+//! has to prove itself, and a polite mock server is of no help.
+
+#![allow(clippy::expect_used, clippy::panic)] // A broken test must fail loudly.
+
+use std::iter::{self, Peekable};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{future, io, thread};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// What happens after a request, step by step. If no step ends the connection, it is kept alive.
+#[derive(Clone)]
+pub(crate) struct Reply(Vec<Step>);
+
+/// A response stays in parts until it is sent, since its framing follows from all of them.
+#[derive(Clone)]
+enum Step {
+    Respond(String, Vec<u8>),
+    Send(Vec<u8>),
+    Pause(Duration),
+    Hold(Arc<Notify>),
+    Stall,
+    Endless(Vec<u8>),
+    Close,
+    Reset,
+    ResetOnAccept,
+    ResetAfterHead,
+}
+
+impl Reply {
+    /// Does nothing: without further steps the client waits in vain.
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// A whole response; `header`, `body`, `chunked` and `cut_body` refine it.
+    pub(crate) fn status(code: u16) -> Self {
+        let reason = if code == 200 { "OK" } else { "Status" };
+        let head = format!("HTTP/1.1 {code} {reason}\r\n");
+        Self::new().step(Step::Respond(head, Vec::new()))
+    }
+
+    /// A whole `200` response.
+    pub(crate) fn ok(body: impl Into<Vec<u8>>) -> Self {
+        Self::status(200).body(body)
+    }
+
+    /// Resets a new connection, so that no request is recorded; one kept alive after its request.
+    pub(crate) fn reset_on_accept() -> Self {
+        Self::new().step(Step::ResetOnAccept)
+    }
+
+    /// Resets the connection while the client may still be sending its body.
+    pub(crate) fn reset_after_head() -> Self {
+        Self::new().step(Step::ResetAfterHead)
+    }
+
+    /// Adds a header to the response; a `Content-Length` replaces the computed one.
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        *self.response().0 += &format!("{name}: {value}\r\n");
+        self
+    }
+
+    /// Sets the content of the response.
+    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        *self.response().1 = body.into();
+        self
+    }
+
+    /// Sends the content in chunks, without saying how long it is.
+    pub(crate) fn chunked(self) -> Self {
+        self.header("Transfer-Encoding", "chunked")
+    }
+
+    /// Announces one length, sends another and closes.
+    pub(crate) fn cut_body(self, announced: usize, sent: &[u8]) -> Self {
+        let reply = self.header("Content-Length", &announced.to_string());
+        reply.body(sent).close()
+    }
+
+    /// Writes the bytes as they are, right or wrong.
+    pub(crate) fn send(self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.step(Step::Send(bytes.into()))
+    }
+
+    /// Waits in real time, even if the test has paused the clock of tokio.
+    pub(crate) fn pause(self, time: Duration) -> Self {
+        self.step(Step::Pause(time))
+    }
+
+    /// Waits for the test, which best calls `notify_one`: that also counts if it comes early.
+    pub(crate) fn hold(self, gate: Arc<Notify>) -> Self {
+        self.step(Step::Hold(gate))
+    }
+
+    /// Stays silent until the client leaves.
+    pub(crate) fn stall(self) -> Self {
+        self.step(Step::Stall)
+    }
+
+    /// Writes the chunk over and over until the client leaves.
+    pub(crate) fn endless(self, chunk: impl Into<Vec<u8>>) -> Self {
+        self.step(Step::Endless(chunk.into()))
+    }
+
+    /// Ends the connection in good order (FIN).
+    pub(crate) fn close(self) -> Self {
+        self.step(Step::Close)
+    }
+
+    /// Ends the connection abruptly (RST).
+    pub(crate) fn reset(self) -> Self {
+        self.step(Step::Reset)
+    }
+
+    /// Goes on with the steps of another reply, such as a whole response after a `hold`.
+    pub(crate) fn then(mut self, next: Self) -> Self {
+        self.0.extend(next.0);
+        self
+    }
+
+    fn step(mut self, step: Step) -> Self {
+        self.0.push(step);
+        self
+    }
+
+    fn response(&mut self) -> (&mut String, &mut Vec<u8>) {
+        match self.0.last_mut() {
+            Some(Step::Respond(head, body)) => (head, body),
+            _ => panic!("header and body come right after Reply::status or Reply::ok"),
+        }
+    }
+}
+
+/// A request as the server saw it.
+#[derive(Clone)]
+pub(crate) struct Recorded {
+    /// The exact bytes, head and body.
+    pub(crate) raw: Vec<u8>,
+    /// The number of its connection, from 0: shows whether one was used again.
+    pub(crate) connection: usize,
+    /// When its head had arrived.
+    pub(crate) at: Instant,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Recorded {
+    /// The method.
+    pub(crate) fn method(&self) -> &str {
+        self.head.split(' ').next().unwrap_or_default()
+    }
+
+    /// The path with the query, as sent.
+    pub(crate) fn path(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// The first header of this name, in any case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers_named(name).first().copied()
+    }
+
+    /// Every header of this name: shows one that was sent twice.
+    pub(crate) fn headers_named(&self, name: &str) -> Vec<&str> {
+        let all = self.head.lines().filter_map(|line| line.split_once(':'));
+        let named = all.filter(|header| header.0.eq_ignore_ascii_case(name));
+        named.map(|header| header.1.trim()).collect()
+    }
+
+    /// The content, without the framing of chunks.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+/// A running server. It and all its connections end when it is dropped.
+pub(crate) struct Server {
+    addr: SocketAddr,
+    state: Arc<State>,
+    tasks: JoinSet<()>,
+}
+
+/// What the test and the connections share.
+struct State {
+    script: Mutex<Peekable<Box<dyn Iterator<Item = Reply> + Send>>>,
+    requests: watch::Sender<Vec<Recorded>>,
+    connections: AtomicUsize,
+    written: AtomicU64,
+}
+
+impl Server {
+    /// Gives the replies in order, one per request on any connection, and after them only `500`.
+    pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+        let replies: Vec<Reply> = replies.into_iter().collect();
+        let rest = iter::repeat(Reply::status(500).body("script is used up"));
+        Self::run(Box::new(replies.into_iter().chain(rest))).await
+    }
+
+    /// Gives the same reply for ever.
+    pub(crate) async fn repeat(reply: Reply) -> Self {
+        Self::run(Box::new(iter::repeat(reply))).await
+    }
+
+    async fn run(script: Script) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a local port");
+        let addr = listener.local_addr().expect("a bound address");
+        let state = Arc::new(State {
+            script: Mutex::new(script.peekable()),
+            requests: watch::Sender::default(),
+            connections: AtomicUsize::default(),
+            written: AtomicU64::default(),
+        });
+        let accepting = tokio::spawn(accept(listener, state.clone())).abort_handle();
+        Self(addr, state, accepting)
+    }
+
+    /// The URL of a path, which begins with a slash.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addr)
+    }
+
+    /// The address it listens on.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The requests so far, in the order in which they took their replies.
+    pub(crate) fn requests(&self) -> Vec<Recorded> {
+        self.state.requests.borrow().clone()
+    }
+
+    /// How many connections it has accepted so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.state.connections.load(Relaxed)
+    }
+
+    /// How many bytes its `endless` steps have written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.state.written.load(Relaxed)
+    }
+
+    /// Waits until so many requests have been read, so that no test has to guess with a sleep.
+    pub(crate) async fn received(&self, count: usize) {
+        let mut requests = self.state.requests.subscribe();
+        tokio::select! {
+            _ = requests.wait_for(|seen| seen.len() >= count) => {}
+            () = real_time(Duration::from_secs(10)) => {
+                panic!("only {} of {count} requests within 10 s", self.requests().len())
+            }
+        }
+    }
+}
+
+impl State {
+    /// Takes the next reply if it is due. It is recorded under the same lock which request took
+    /// it, so that both are in the same order.
+    fn take(&self, request: Option<&Recorded>, due: fn(&Reply) -> bool) -> Option<Reply> {
+        let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+        let reply = script.next_if(due)?;
+        self.requests.send_modify(|requests| requests.extend(request.cloned()));
+        Some(reply)
+    }
+}
+
+/// Owns the connections, so that they are aborted with it.
+async fn accept(listener: TcpListener, state: Arc<State>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let number = state.connections.fetch_add(1, Relaxed);
+        connections.spawn(serve(BufReader::new(stream), number, state.clone()));
+    }
+}
+
+/// Here and below an error is no failure: it means that the connection is over.
+async fn serve(mut stream: Stream, number: usize, state: Arc<State>) -> io::Result<()> {
+    stream.get_ref().set_nodelay(true)?; // What one step sends must not wait for the next.
+    let mut reply = state.take(None, |next| matches!(next.0[..], [Step::ResetOnAccept]));
+    loop {
+        for step in reply.into_iter().flat_map(|reply| reply.0) {
+            play(step, &mut stream, &state.written).await?;
+        }
+        let mut request = read_head(&mut stream, number).await?;
+        reply = state.take(Some(&request), |next| matches!(next.0[..], [Step::ResetAfterHead]));
+        if reply.is_none() {
+            read_body(&mut stream, &mut request).await?;
+            reply = state.take(Some(&request), |_| true);
+        }
+    }
+}
+
+async fn play(step: Step, stream: &mut Stream, written: &AtomicU64) -> io::Result<()> {
+    match step {
+        Step::Respond(head, body) => stream.write_all(&response(head, body)).await,
+        Step::Send(bytes) => stream.write_all(&bytes).await,
+        Step::Pause(time) => Ok(real_time(time).await),
+        Step::Hold(gate) => tokio::select! {
+            () = gate.notified() => Ok(()),
+            // Or else a client that left would use up the notice meant for its next attempt.
+            Ok(0) | Err(_) = stream.get_ref().peek(&mut [0]) => Err(OVER.into()),
+        },
+        Step::Endless(chunk) => loop {
+            written.fetch_add(stream.write(&chunk).await? as u64, Relaxed);
+        },
+        Step::Close => Err(OVER.into()),
+        Step::Reset | Step::ResetOnAccept | Step::ResetAfterHead => {
+            stream.get_ref().set_zero_linger().and(Err(OVER.into()))
+        }
+    }
+}
+
+/// The framing follows from the body, unless a header has settled it.
+fn response(mut head: String, mut body: Vec<u8>) -> Vec<u8> {
+    if head.contains("Transfer-Encoding: chunked") {
+        let size = |part: &[u8]| format!("{:x}\r\n", part.len());
+        let frame = |part| [size(part).as_bytes(), part, b"\r\n"].concat();
+        body = body.chunks(1024).chain([&[][..]]).flat_map(frame).collect();
+    } else if !head.contains("Content-Length:") {
+        head += &format!("Content-Length: {}\r\n", body.len());
+    }
+    [head.as_bytes(), b"\r\n", &body].concat()
+}
+
+async fn read_head(stream: &mut Stream, connection: usize) -> io::Result<Recorded> {
+    let mut raw = Vec::new();
+    while !raw.ends_with(b"\r\n\r\n") {
+        raw.push(stream.read_u8().await?);
+    }
+    Ok(Recorded {
+        head: String::from_utf8_lossy(&raw).into_owned(),
+        body: Vec::new(),
+        raw,
+        connection,
+        at: Instant::now(),
+    })
+}
+
+/// A body of known length is read like a single chunk without marks.
+async fn read_body(stream: &mut Stream, request: &mut Recorded) -> io::Result<()> {
+    let chunked = request.header("Transfer-Encoding").is_some();
+    let length = request.header("Content-Length");
+    let mut size = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+    loop {
+        if chunked {
+            let mut line = String::new();
+            stream.read_line(&mut line).await?;
+            request.raw.extend(line.bytes());
+            size = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+        }
+        let mut part = vec![0; if chunked { size + 2 } else { size }];
+        stream.read_exact(&mut part).await?;
+        request.raw.extend(&part);
+        request.body.extend(part.iter().take(size));
+        if size == 0 || !chunked {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits on the clock of the system, since a test may have paused the one of tokio.
+async fn real_time(time: Duration) {
+    let (ring, alarm) = oneshot::channel();
+    thread::spawn(move || {
+        thread::sleep(time);
+        ring.send(())
+    });
+    let _ = alarm.await;
+}
