@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use std::{future, io, thread};
+use std::{io, thread};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot, watch};
@@ -22,16 +22,15 @@ pub(crate) struct Reply(Vec<Step>);
 /// A response stays in parts until it is sent, since its framing follows from all of them.
 #[derive(Clone)]
 enum Step {
+    OnAccept,
+    AfterHead,
     Respond(String, Vec<u8>),
     Send(Vec<u8>),
     Pause(Duration),
     Hold(Arc<Notify>),
-    Stall,
     Endless(Vec<u8>),
+    DropUnsent,
     Close,
-    Reset,
-    ResetOnAccept,
-    ResetAfterHead,
 }
 
 impl Reply {
@@ -52,14 +51,14 @@ impl Reply {
         Self::status(200).body(body)
     }
 
-    /// Resets a new connection, so that no request is recorded; one kept alive after its request.
+    /// Resets a new connection before any request; one kept alive only after its next request.
     pub(crate) fn reset_on_accept() -> Self {
-        Self::new().step(Step::ResetOnAccept)
+        Self::new().step(Step::OnAccept).reset()
     }
 
     /// Resets the connection while the client may still be sending its body.
     pub(crate) fn reset_after_head() -> Self {
-        Self::new().step(Step::ResetAfterHead)
+        Self::new().step(Step::AfterHead).reset()
     }
 
     /// Adds a header to the response; a `Content-Length` replaces the computed one.
@@ -102,7 +101,7 @@ impl Reply {
 
     /// Stays silent until the client leaves.
     pub(crate) fn stall(self) -> Self {
-        self.step(Step::Stall)
+        self.hold(Arc::default())
     }
 
     /// Writes the chunk over and over until the client leaves.
@@ -117,7 +116,7 @@ impl Reply {
 
     /// Ends the connection abruptly (RST).
     pub(crate) fn reset(self) -> Self {
-        self.step(Step::Reset)
+        self.step(Step::DropUnsent).close()
     }
 
     /// Goes on with the steps of another reply, such as a whole response after a `hold`.
@@ -188,9 +187,11 @@ pub(crate) struct Server {
     tasks: JoinSet<()>,
 }
 
+type Script = Box<dyn Iterator<Item = Reply> + Send>;
+
 /// What the test and the connections share.
 struct State {
-    script: Mutex<Peekable<Box<dyn Iterator<Item = Reply> + Send>>>,
+    script: Mutex<Peekable<Script>>,
     requests: watch::Sender<Vec<Recorded>>,
     connections: AtomicUsize,
     written: AtomicU64,
@@ -219,8 +220,10 @@ impl Server {
             connections: AtomicUsize::default(),
             written: AtomicU64::default(),
         });
-        let accepting = tokio::spawn(accept(listener, state.clone())).abort_handle();
-        Self(addr, state, accepting)
+        let tasks = JoinSet::new();
+        let mut server = Self { addr, state, tasks };
+        server.tasks.spawn(accept(listener, server.state.clone()));
+        server
     }
 
     /// The URL of a path, which begins with a slash.
@@ -251,23 +254,11 @@ impl Server {
     /// Waits until so many requests have been read, so that no test has to guess with a sleep.
     pub(crate) async fn received(&self, count: usize) {
         let mut requests = self.state.requests.subscribe();
+        let came = || self.requests().len();
         tokio::select! {
-            _ = requests.wait_for(|seen| seen.len() >= count) => {}
-            () = real_time(Duration::from_secs(10)) => {
-                panic!("only {} of {count} requests within 10 s", self.requests().len())
-            }
+            _ = requests.wait_for(|requests| requests.len() >= count) => {}
+            () = real_time(10) => panic!("only {} of {count} requests came in 10 s", came()),
         }
-    }
-}
-
-impl State {
-    /// Takes the next reply if it is due. It is recorded under the same lock which request took
-    /// it, so that both are in the same order.
-    fn take(&self, request: Option<&Recorded>, due: fn(&Reply) -> bool) -> Option<Reply> {
-        let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
-        let reply = script.next_if(due)?;
-        self.requests.send_modify(|requests| requests.extend(request.cloned()));
-        Some(reply)
     }
 }
 
@@ -276,101 +267,58 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let number = state.connections.fetch_add(1, Relaxed);
-        connections.spawn(serve(BufReader::new(stream), number, state.clone()));
+        connections.spawn(state.clone().serve(BufReader::new(stream), number));
     }
 }
 
-/// Here and below an error is no failure: it means that the connection is over.
-async fn serve(mut stream: Stream, number: usize, state: Arc<State>) -> io::Result<()> {
-    stream.get_ref().set_nodelay(true)?; // What one step sends must not wait for the next.
-    let mut reply = state.take(None, |next| matches!(next.0[..], [Step::ResetOnAccept]));
-    loop {
-        for step in reply.into_iter().flat_map(|reply| reply.0) {
-            play(step, &mut stream, &state.written).await?;
-        }
-        let mut request = read_head(&mut stream, number).await?;
-        reply = state.take(Some(&request), |next| matches!(next.0[..], [Step::ResetAfterHead]));
-        if reply.is_none() {
-            read_body(&mut stream, &mut request).await?;
-            reply = state.take(Some(&request), |_| true);
-        }
-    }
-}
+type Stream = BufReader<TcpStream>;
 
-async fn play(step: Step, stream: &mut Stream, written: &AtomicU64) -> io::Result<()> {
-    match step {
-        Step::Respond(head, body) => stream.write_all(&response(head, body)).await,
-        Step::Send(bytes) => stream.write_all(&bytes).await,
-        Step::Pause(time) => Ok(real_time(time).await),
-        Step::Hold(gate) => tokio::select! {
-            () = gate.notified() => Ok(()),
-            // Or else a client that left would use up the notice meant for its next attempt.
-            Ok(0) | Err(_) = stream.get_ref().peek(&mut [0]) => Err(OVER.into()),
-        },
-        Step::Endless(chunk) => loop {
-            written.fetch_add(stream.write(&chunk).await? as u64, Relaxed);
-        },
-        Step::Close => Err(OVER.into()),
-        Step::Reset | Step::ResetOnAccept | Step::ResetAfterHead => {
-            stream.get_ref().set_zero_linger().and(Err(OVER.into()))
+impl State {
+    /// In this and the functions below an error is no failure: the connection is over.
+    async fn serve(self: Arc<Self>, mut stream: Stream, number: usize) -> io::Result<()> {
+        stream.get_ref().set_nodelay(true)?; // What one step sends must not wait for the next.
+        let mut reply = self.take(None, |next| matches!(next.0[..], [Step::OnAccept, ..]));
+        loop {
+            for step in reply.into_iter().flat_map(|reply| reply.0) {
+                self.play(step, &mut stream).await?;
+            }
+            let mut request = read_head(&mut stream, number).await?;
+            let early = |next: &Reply| matches!(next.0[..], [Step::AfterHead, ..]);
+            reply = self.take(Some(&request), early);
+            if reply.is_none() {
+                read_body(&mut stream, &mut request).await?;
+                reply = self.take(Some(&request), |_| true);
+            }
         }
     }
-}
 
-/// The framing follows from the body, unless a header has settled it.
-fn response(mut head: String, mut body: Vec<u8>) -> Vec<u8> {
-    if head.contains("Transfer-Encoding: chunked") {
-        let size = |part: &[u8]| format!("{:x}\r\n", part.len());
-        let frame = |part| [size(part).as_bytes(), part, b"\r\n"].concat();
-        body = body.chunks(1024).chain([&[][..]]).flat_map(frame).collect();
-    } else if !head.contains("Content-Length:") {
-        head += &format!("Content-Length: {}\r\n", body.len());
+    /// Records which request takes a reply under one lock, so that both are in the same order.
+    fn take(&self, request: Option<&Recorded>, due: fn(&Reply) -> bool) -> Option<Reply> {
+        let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+        let reply = script.next_if(due)?;
+        let record = |requests: &mut Vec<_>| requests.extend(request.cloned());
+        self.requests.send_modify(record);
+        Some(reply)
     }
-    [head.as_bytes(), b"\r\n", &body].concat()
-}
 
-async fn read_head(stream: &mut Stream, connection: usize) -> io::Result<Recorded> {
-    let mut raw = Vec::new();
-    while !raw.ends_with(b"\r\n\r\n") {
-        raw.push(stream.read_u8().await?);
-    }
-    Ok(Recorded {
-        head: String::from_utf8_lossy(&raw).into_owned(),
-        body: Vec::new(),
-        raw,
-        connection,
-        at: Instant::now(),
-    })
-}
-
-/// A body of known length is read like a single chunk without marks.
-async fn read_body(stream: &mut Stream, request: &mut Recorded) -> io::Result<()> {
-    let chunked = request.header("Transfer-Encoding").is_some();
-    let length = request.header("Content-Length");
-    let mut size = length.and_then(|length| length.parse().ok()).unwrap_or(0);
-    loop {
-        if chunked {
-            let mut line = String::new();
-            stream.read_line(&mut line).await?;
-            request.raw.extend(line.bytes());
-            size = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
-        }
-        let mut part = vec![0; if chunked { size + 2 } else { size }];
-        stream.read_exact(&mut part).await?;
-        request.raw.extend(&part);
-        request.body.extend(part.iter().take(size));
-        if size == 0 || !chunked {
-            return Ok(());
+    async fn play(&self, step: Step, stream: &mut Stream) -> io::Result<()> {
+        let over = Err(io::ErrorKind::NotConnected.into());
+        match step {
+            Step::OnAccept | Step::AfterHead => Ok(()),
+            Step::Respond(head, body) => stream.write_all(&response(head, body)).await,
+            Step::Send(bytes) => stream.write_all(&bytes).await,
+            Step::Pause(time) => Ok(real_time(time).await),
+            Step::Hold(gate) => tokio::select! {
+                () = gate.notified() => Ok(()),
+                // A client that left must not use up the notice meant for its next attempt.
+                Ok(0) | Err(_) = stream.get_ref().peek(&mut [0]) => over,
+            },
+            Step::Endless(chunk) => loop {
+                let count = stream.write(&chunk).await?;
+                self.written.fetch_add(count as u64, Relaxed);
+            },
+            Step::DropUnsent => stream.get_ref().set_zero_linger(),
+            Step::Close => over,
         }
     }
-}
-
-/// Waits on the clock of the system, since a test may have paused the one of tokio.
-async fn real_time(time: Duration) {
-    let (ring, alarm) = oneshot::channel();
-    thread::spawn(move || {
-        thread::sleep(time);
-        ring.send(())
-    });
-    let _ = alarm.await;
 }

@@ -1,0 +1,11 @@
+//! The promises of the crate, each as a test: scripted transports under paused time, and real sockets on loopback.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    unreachable_pub,
+    missing_docs
+)]
+
+mod server;
