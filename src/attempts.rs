@@ -1,5 +1,6 @@
 //! The record of an operation: what was tried, when, and what each attempt proved.
 
+use std::fmt;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,51 +68,58 @@ impl Attempt {
 }
 
 /// Why an operation made no further attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StopReason {
     /// The answer is final: 1xx, 2xx or 3xx.
-    #[error("done")]
     Done,
     /// Another attempt would not end differently, or nobody can say that it would.
-    #[error("not retryable")]
     NotRetryable,
     /// The attempt may have acted, and nothing makes a repeat harmless.
-    #[error("not replay-safe")]
     NotReplaySafe,
     /// The body was a stream, and it is used up. [`body_with`](crate::RequestBuilder::body_with) makes it replayable.
-    #[error("body not replayable")]
     BodyNotReplayable,
     /// All attempts the policy allows were made.
-    #[error("no attempts left")]
     MaxAttempts,
     /// No further attempt would have ended, or waited long enough, before the deadline.
-    #[error("deadline reached")]
     Deadline,
     /// The retry budget of the group is used up.
-    #[error("retry budget used up")]
     Budget,
     /// The server asked for a wait longer than `max_retry_after`, or than what is left of the deadline.
-    #[error("server asked to wait {asked:?}")]
     RetryAfter {
         /// The wait it asked for, uncapped.
         asked: Duration,
     },
     /// The circuit of the group is open.
-    #[error("circuit open for another {retry_in:?}")]
     CircuitOpen {
         /// The time until the circuit lets a probe through.
         retry_in: Duration,
     },
     /// The service knows the key from another operation. It stays so for this key, and a new key would act again.
-    #[error("idempotency key belongs to another operation")]
     KeyConflict,
     /// The service no longer remembers the key.
-    #[error("past the retention of the idempotency key")]
     Retention,
     /// The caller's scope allows no retries.
-    #[error("no retries in this scope")]
     Scope,
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RetryAfter { asked } => return write!(f, "server asked to wait {asked:?}"),
+            Self::CircuitOpen { retry_in } => return write!(f, "circuit open for another {retry_in:?}"),
+            Self::Done => "done",
+            Self::NotRetryable => "not retryable",
+            Self::NotReplaySafe => "not replay-safe",
+            Self::BodyNotReplayable => "body not replayable",
+            Self::MaxAttempts => "no attempts left",
+            Self::Deadline => "deadline reached",
+            Self::Budget => "retry budget used up",
+            Self::KeyConflict => "idempotency key belongs to another operation",
+            Self::Retention => "past the retention of the idempotency key",
+            Self::Scope => "no retries in this scope",
+        })
+    }
 }
 
 /// What happened in one `send()` of an operation. Cheap to clone.

@@ -234,3 +234,6 @@ impl<'a> Machine<'a> {
         wanted.min(self.policy.attempt_timeout()).max(Duration::from_nanos(1))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,43 +14,50 @@ use crate::idempotency::key::IdempotencyKey;
 use crate::outcome::Outcome;
 
 /// What kind of thing failed last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// An answer with a status from 400 to 599, made an error by [`into_result`](crate::ResponseExt::into_result), or
     /// the last thing that happened before a wait that was too long.
-    #[error("error status")]
     Status,
     /// The request could not be built or may not be sent.
-    #[error("invalid request")]
     Request,
     /// The name of the host could not be resolved.
-    #[error("DNS failure")]
     Dns,
     /// No connection could be made.
-    #[error("connect failure")]
     Connect,
     /// The peer was not accepted: certificate, host name or TLS version.
-    #[error("TLS failure")]
     Tls,
     /// The time of an attempt, or of a read, was over.
-    #[error("timeout")]
     Timeout,
     /// The connection was lost.
-    #[error("connection lost")]
     Reset,
     /// The body of the answer did not arrive whole, or the stream of the request's body failed.
-    #[error("body failure")]
     Body,
     /// The circuit was open.
-    #[error("circuit open")]
     CircuitOpen,
     /// No attempt could be started before the deadline.
-    #[error("deadline reached")]
     Deadline,
     /// Anything else.
-    #[error("unrecognised failure")]
     Other,
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Status => "error status",
+            Self::Request => "invalid request",
+            Self::Dns => "DNS failure",
+            Self::Connect => "connect failure",
+            Self::Tls => "TLS failure",
+            Self::Timeout => "timeout",
+            Self::Reset => "connection lost",
+            Self::Body => "body failure",
+            Self::CircuitOpen => "circuit open",
+            Self::Deadline => "deadline reached",
+            Self::Other => "unrecognised failure",
+        })
+    }
 }
 
 /// Why an operation has no response to give.

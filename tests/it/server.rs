@@ -192,7 +192,7 @@ type Script = Box<dyn Iterator<Item = Reply> + Send>;
 /// What the test and the connections share.
 struct State {
     script: Mutex<Peekable<Script>>,
-    requests: watch::Sender<Vec<Recorded>>,
+    seen: watch::Sender<Vec<Recorded>>,
     connections: AtomicUsize,
     written: AtomicU64,
 }
@@ -216,7 +216,7 @@ impl Server {
         let addr = listener.local_addr().expect("a bound address");
         let state = Arc::new(State {
             script: Mutex::new(script.peekable()),
-            requests: watch::Sender::default(),
+            seen: watch::Sender::default(),
             connections: AtomicUsize::default(),
             written: AtomicU64::default(),
         });
@@ -238,7 +238,7 @@ impl Server {
 
     /// The requests so far, in the order in which they took their replies.
     pub(crate) fn requests(&self) -> Vec<Recorded> {
-        self.state.requests.borrow().clone()
+        self.state.seen.borrow().clone()
     }
 
     /// How many connections it has accepted so far.
@@ -253,11 +253,11 @@ impl Server {
 
     /// Waits until so many requests have been read, so that no test has to guess with a sleep.
     pub(crate) async fn received(&self, count: usize) {
-        let mut requests = self.state.requests.subscribe();
-        let came = || self.requests().len();
+        let mut seen = self.state.seen.subscribe();
+        let limit = real_time(Duration::from_secs(10));
         tokio::select! {
-            _ = requests.wait_for(|requests| requests.len() >= count) => {}
-            () = real_time(10) => panic!("only {} of {count} requests came in 10 s", came()),
+            _ = seen.wait_for(|seen| seen.len() >= count) => {}
+            () = limit => panic!("{} of {count} requests came in 10 s", self.requests().len()),
         }
     }
 }
@@ -296,8 +296,7 @@ impl State {
     fn take(&self, request: Option<&Recorded>, due: fn(&Reply) -> bool) -> Option<Reply> {
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
         let reply = script.next_if(due)?;
-        let record = |requests: &mut Vec<_>| requests.extend(request.cloned());
-        self.requests.send_modify(record);
+        self.seen.send_modify(|seen| seen.extend(request.cloned()));
         Some(reply)
     }
 
@@ -321,4 +320,62 @@ impl State {
             Step::Close => over,
         }
     }
+}
+
+/// The framing follows from the body, unless a header has settled it.
+fn response(mut head: String, mut body: Vec<u8>) -> Vec<u8> {
+    if head.contains("Transfer-Encoding: chunked") {
+        let size = |part: &[u8]| format!("{:x}\r\n", part.len());
+        let frame = |part| [size(part).as_bytes(), part, b"\r\n"].concat();
+        body = body.chunks(1024).chain([&[][..]]).flat_map(frame).collect();
+    } else if !head.contains("Content-Length:") {
+        head += &format!("Content-Length: {}\r\n", body.len());
+    }
+    [head.as_bytes(), b"\r\n", &body].concat()
+}
+
+async fn read_head(stream: &mut Stream, connection: usize) -> io::Result<Recorded> {
+    let mut raw = Vec::new();
+    while !raw.ends_with(b"\r\n\r\n") {
+        raw.push(stream.read_u8().await?);
+    }
+    Ok(Recorded {
+        head: String::from_utf8_lossy(&raw).into_owned(),
+        body: Vec::new(),
+        raw,
+        connection,
+        at: Instant::now(),
+    })
+}
+
+/// A body of known length is read like a single chunk without marks.
+async fn read_body(stream: &mut Stream, request: &mut Recorded) -> io::Result<()> {
+    let chunked = request.header("Transfer-Encoding").is_some();
+    let length = request.header("Content-Length");
+    let mut size = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+    loop {
+        if chunked {
+            let mut line = String::new();
+            stream.read_line(&mut line).await?;
+            request.raw.extend(line.bytes());
+            size = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+        }
+        let mut part = vec![0; if chunked { size + 2 } else { size }];
+        stream.read_exact(&mut part).await?;
+        request.raw.extend(&part);
+        request.body.extend(part.iter().take(size));
+        if size == 0 || !chunked {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits on the clock of the system, since a test may have paused the one of tokio.
+async fn real_time(time: Duration) {
+    let (ring, alarm) = oneshot::channel();
+    thread::spawn(move || {
+        thread::sleep(time);
+        ring.send(())
+    });
+    let _ = alarm.await;
 }

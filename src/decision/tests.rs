@@ -1,0 +1,408 @@
+//! The decision under unit and property tests: no socket, no clock.
+
+use super::*;
+use proptest::prelude::*;
+
+use crate::backoff::Backoff;
+use crate::outcome::Outcome;
+use crate::policy::PolicyBuilder;
+
+const ANY: Terms = Terms {
+    safety: ReplaySafety {
+        answered: true,
+        unknown: true,
+    },
+    body_replayable: true,
+    keyed: true,
+};
+const UNSAFE: Terms = Terms {
+    safety: ReplaySafety {
+        answered: false,
+        unknown: false,
+    },
+    body_replayable: true,
+    keyed: false,
+};
+const NOTHING_KNOWN: Evidence = Evidence::new(false, false);
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn answer(status: u16, retry_after: Option<Duration>) -> Ending {
+    Ending::Answer {
+        status: StatusCode::from_u16(status).unwrap(),
+        retry_after,
+        redirected: false,
+    }
+}
+
+fn unknown_failure(out_of_time: bool) -> Ending {
+    Ending::Failure {
+        finding: Finding::retry(Delivery::Unknown),
+        out_of_time,
+    }
+}
+
+fn body_lost(out_of_time: bool) -> Ending {
+    Ending::BodyLost {
+        status: StatusCode::OK,
+        redirected: false,
+        out_of_time,
+    }
+}
+
+fn policy(builder: PolicyBuilder) -> Policy {
+    builder.build().unwrap()
+}
+
+/// What follows when the first attempt, begun at once, ends so after `elapsed`. All random bits are set.
+fn after_first(policy: &Policy, terms: Terms, elapsed: Duration, ending: &Ending) -> Next {
+    let mut machine = Machine::new(policy, terms, NOTHING_KNOWN);
+    machine.begin(Duration::ZERO).unwrap();
+    machine.judge(elapsed, ending, || u64::MAX).next
+}
+
+#[test]
+fn an_attempt_has_its_timeout_or_what_is_left_of_the_deadline() {
+    let policy = Policy::default();
+    let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
+    assert_eq!(machine.begin(Duration::ZERO), Ok(secs(10)));
+    assert_eq!(machine.begin(secs(19)), Ok(secs(10)));
+    assert_eq!(machine.begin(secs(26)), Ok(secs(4)));
+}
+
+// field 18
+#[test]
+fn an_attempt_with_less_than_the_least_time_is_not_begun() {
+    let policy = Policy::default();
+    let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
+    assert_eq!(machine.begin(millis(29_990)), Ok(millis(10)));
+    assert_eq!(machine.begin(millis(29_991)), Err(StopReason::Deadline));
+    assert_eq!(machine.begin(Duration::MAX), Err(StopReason::Deadline));
+    assert_eq!(machine.attempts(), 1);
+}
+
+#[test]
+fn a_timeout_shorter_than_the_least_time_still_allows_attempts() {
+    let policy = policy(Policy::builder().attempt_timeout(millis(5)));
+    let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
+    assert_eq!(machine.begin(Duration::ZERO), Ok(millis(5)));
+}
+
+// R25: the deadline counts even where no least time is asked for.
+#[test]
+fn without_a_least_time_the_deadline_still_ends_it() {
+    let policy = policy(Policy::builder().min_attempt_time(Duration::ZERO));
+    let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
+    assert_eq!(machine.begin(secs(30)), Err(StopReason::Deadline));
+}
+
+// R23
+#[test]
+fn a_retry_waits_by_the_backoff() {
+    let policy = Policy::default();
+    let next = after_first(&policy, ANY, Duration::ZERO, &answer(502, None));
+    assert_eq!(next, Next::Retry(millis(100)));
+}
+
+#[test]
+fn a_429_waits_from_the_throttled_base() {
+    let policy = Policy::default();
+    let next = after_first(&policy, ANY, Duration::ZERO, &answer(429, None));
+    assert_eq!(next, Next::Retry(secs(1)));
+}
+
+// R28, field 1, field 8
+#[test]
+fn jitter_is_added_to_what_the_server_asked_for() {
+    let policy = Policy::default();
+    for asked in [Duration::ZERO, secs(2)] {
+        let next = after_first(&policy, ANY, Duration::ZERO, &answer(503, Some(asked)));
+        assert_eq!(next, Next::Retry(asked + millis(100)));
+    }
+}
+
+// R32, field 2
+#[test]
+fn a_wait_as_long_as_what_is_left_stops_at_once() {
+    let policy = Policy::default();
+    for asked in [secs(30), secs(60)] {
+        let next = after_first(&policy, ANY, Duration::ZERO, &answer(503, Some(asked)));
+        assert_eq!(next, Next::Stop(StopReason::RetryAfter { asked }));
+    }
+}
+
+// field 3
+#[test]
+fn the_bound_of_a_retry_after_is_allowed_and_no_more() {
+    let policy = policy(Policy::builder().deadline(secs(300)));
+    let asked = secs(60);
+    let next = after_first(&policy, ANY, Duration::ZERO, &answer(503, Some(asked)));
+    assert_eq!(next, Next::Retry(asked + millis(100)));
+    let asked = asked + Duration::from_nanos(1);
+    let next = after_first(&policy, ANY, Duration::ZERO, &answer(503, Some(asked)));
+    assert_eq!(next, Next::Stop(StopReason::RetryAfter { asked }));
+}
+
+// field 4
+#[test]
+fn the_longest_wait_there_is_stops_without_overflow() {
+    let policy = policy(
+        Policy::builder()
+            .attempt_timeout(Duration::MAX)
+            .max_retry_after(Duration::MAX),
+    );
+    let asked = Duration::MAX;
+    let next = after_first(&policy, ANY, secs(1), &answer(503, Some(asked)));
+    assert_eq!(next, Next::Stop(StopReason::RetryAfter { asked }));
+}
+
+#[test]
+fn jitter_gives_way_to_the_deadline_and_the_asked_part_does_not() {
+    let policy = policy(Policy::builder().deadline(secs(5)));
+    let next = after_first(&policy, ANY, Duration::ZERO, &answer(429, Some(millis(4_500))));
+    // A draw of a second would end past the deadline; what is left after it is the least time of an attempt.
+    assert_eq!(next, Next::Retry(millis(4_990)));
+    let next = after_first(&policy, ANY, Duration::ZERO, &answer(429, Some(millis(4_990))));
+    assert_eq!(next, Next::Retry(millis(4_990)));
+    let asked = millis(4_991);
+    let next = after_first(&policy, ANY, Duration::ZERO, &answer(429, Some(asked)));
+    assert_eq!(next, Next::Stop(StopReason::RetryAfter { asked }));
+}
+
+#[test]
+fn a_wait_of_our_own_that_is_too_long_stops_without_sleeping() {
+    let policy = policy(Policy::builder().deadline(secs(5)).backoff(Backoff::constant(secs(5))));
+    let next = after_first(&policy, ANY, Duration::ZERO, &answer(502, None));
+    assert_eq!(next, Next::Stop(StopReason::Deadline));
+}
+
+// field 10
+#[test]
+fn a_final_answer_is_not_waited_for() {
+    let policy = Policy::default();
+    for (status, reason) in [
+        (200, StopReason::Done),
+        (301, StopReason::Done),
+        (400, StopReason::NotRetryable),
+        (501, StopReason::NotRetryable),
+    ] {
+        let next = after_first(&policy, ANY, Duration::ZERO, &answer(status, Some(secs(1))));
+        assert_eq!(next, Next::Stop(reason), "{status}");
+    }
+}
+
+// R9, R43
+#[test]
+fn what_may_have_acted_is_repeated_only_where_that_is_safe() {
+    let policy = Policy::default();
+    for ending in [
+        answer(500, None),
+        answer(503, None),
+        unknown_failure(false),
+        body_lost(false),
+    ] {
+        let next = after_first(&policy, UNSAFE, Duration::ZERO, &ending);
+        assert_eq!(next, Next::Stop(StopReason::NotReplaySafe));
+        let next = after_first(&policy, ANY, Duration::ZERO, &ending);
+        assert_eq!(next, Next::Retry(millis(100)));
+    }
+}
+
+// R2
+#[test]
+fn what_cannot_have_acted_is_repeated_whatever_the_method() {
+    let policy = Policy::default();
+    let not_sent = Ending::Failure {
+        finding: Finding::retry(Delivery::NotSent),
+        out_of_time: false,
+    };
+    for ending in [answer(429, None), answer(503, Some(Duration::ZERO)), not_sent] {
+        let next = after_first(&policy, UNSAFE, Duration::ZERO, &ending);
+        assert!(matches!(next, Next::Retry(_)), "{ending:?}");
+    }
+}
+
+// field 30
+#[test]
+fn a_body_that_is_used_up_ends_it() {
+    let policy = Policy::default();
+    let terms = Terms {
+        body_replayable: false,
+        ..ANY
+    };
+    let next = after_first(&policy, terms, Duration::ZERO, &answer(503, None));
+    assert_eq!(next, Next::Stop(StopReason::BodyNotReplayable));
+}
+
+// R1
+#[test]
+fn the_last_attempt_is_the_last() {
+    let policy = Policy::default();
+    let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
+    let mut next = Next::Retry(Duration::ZERO);
+    while next == Next::Retry(Duration::ZERO) {
+        machine.begin(Duration::ZERO).unwrap();
+        next = machine.judge(Duration::ZERO, &answer(503, None), || 0).next;
+    }
+    assert_eq!(next, Next::Stop(StopReason::MaxAttempts));
+    assert_eq!(machine.attempts(), 3);
+}
+
+// field 17
+#[test]
+fn an_attempt_the_deadline_cut_stops_because_of_the_deadline() {
+    for terms in [ANY, UNSAFE] {
+        for ending in [unknown_failure(true), body_lost(true)] {
+            let policy = policy(Policy::builder().deadline(secs(5)).max_attempts(1));
+            let next = after_first(&policy, terms, secs(5), &ending);
+            assert_eq!(next, Next::Stop(StopReason::Deadline));
+        }
+    }
+}
+
+#[test]
+fn an_attempt_its_own_timeout_cut_is_judged_by_what_it_proves() {
+    let policy = Policy::default();
+    let next = after_first(&policy, ANY, secs(10), &unknown_failure(true));
+    assert_eq!(next, Next::Retry(millis(100)));
+    let next = after_first(&policy, UNSAFE, secs(10), &unknown_failure(true));
+    assert_eq!(next, Next::Stop(StopReason::NotReplaySafe));
+}
+
+// field 38
+#[test]
+fn a_409_is_our_own_first_try_only_after_one_that_may_run() {
+    let policy = Policy::default();
+    let conflict = answer(409, None);
+    let next = after_first(&policy, ANY, Duration::ZERO, &conflict);
+    assert_eq!(next, Next::Stop(StopReason::NotRetryable));
+
+    let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
+    machine.begin(Duration::ZERO).unwrap();
+    machine.judge(Duration::ZERO, &unknown_failure(false), || 0);
+    machine.begin(Duration::ZERO).unwrap();
+    let judgement = machine.judge(Duration::ZERO, &conflict, || 0);
+    assert_eq!(judgement.delivery, Delivery::Unknown);
+    assert_eq!(judgement.next, Next::Retry(Duration::ZERO));
+
+    // Also where that try belongs to an earlier `send()`, and never without a key.
+    let earlier = NOTHING_KNOWN.with_attempt_under_way();
+    for (keyed, retried) in [(true, true), (false, false)] {
+        let mut machine = Machine::new(&policy, Terms { keyed, ..ANY }, earlier);
+        machine.begin(Duration::ZERO).unwrap();
+        let next = machine.judge(Duration::ZERO, &conflict, || 0).next;
+        assert_eq!(next == Next::Retry(Duration::ZERO), retried, "{keyed}");
+    }
+}
+
+#[test]
+fn decorrelated_waits_grow_from_the_draw_before_and_not_from_what_was_asked() {
+    let backoff = Backoff::decorrelated_jitter(millis(100), secs(10));
+    let policy = policy(Policy::builder().backoff(backoff).max_attempts(5));
+    let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
+    machine.begin(Duration::ZERO).unwrap();
+    let next = machine
+        .judge(Duration::ZERO, &answer(503, Some(secs(5))), || u64::MAX)
+        .next;
+    assert_eq!(next, Next::Retry(millis(5_300)));
+    machine.begin(Duration::ZERO).unwrap();
+    let next = machine.judge(Duration::ZERO, &answer(503, None), || u64::MAX).next;
+    assert_eq!(next, Next::Retry(millis(900)));
+}
+
+fn any_ending() -> impl Strategy<Value = Ending> {
+    let asked = proptest::option::of((0..40_000_u64).prop_map(Duration::from_millis));
+    let delivery = prop_oneof![
+        Just(Delivery::NotSent),
+        Just(Delivery::Rejected),
+        Just(Delivery::Unknown),
+    ];
+    prop_oneof![
+        (100..=599_u16, asked, any::<bool>()).prop_map(|(status, retry_after, redirected)| Ending::Answer {
+            status: StatusCode::from_u16(status).unwrap(),
+            retry_after,
+            redirected,
+        }),
+        any::<bool>().prop_map(body_lost),
+        (delivery, any::<bool>(), any::<bool>()).prop_map(|(delivery, retry, out_of_time)| {
+            Ending::Failure {
+                finding: Finding { delivery, retry },
+                out_of_time,
+            }
+        }),
+    ]
+}
+
+fn any_terms() -> impl Strategy<Value = Terms> {
+    any::<[bool; 4]>().prop_map(|[answered, unknown, body_replayable, keyed]| Terms {
+        safety: ReplaySafety { answered, unknown },
+        body_replayable,
+        keyed,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    // R1, R25, R28: whatever happens, and however long each attempt takes of the time it was given.
+    #[test]
+    fn every_schedule_keeps_its_limits(
+        terms in any_terms(),
+        max_attempts in 1..6_u32,
+        deadline in 10..20_000_u64,
+        script in proptest::collection::vec((any_ending(), 0.0..=1.0, any::<u64>()), 6),
+    ) {
+        let deadline = millis(deadline);
+        let policy = policy(Policy::builder().deadline(deadline).max_attempts(max_attempts));
+        let mut machine = Machine::new(&policy, terms, NOTHING_KNOWN);
+        let mut elapsed = Duration::ZERO;
+        let mut stopped = None;
+        for (ending, share, random) in script {
+            let Ok(limit) = machine.begin(elapsed) else {
+                stopped = Some(StopReason::Deadline);
+                break;
+            };
+            prop_assert!(elapsed + limit <= deadline && limit <= policy.attempt_timeout());
+            prop_assert!(limit >= policy.min_attempt_time());
+            elapsed += limit.mul_f64(share);
+            let judgement = machine.judge(elapsed, &ending, || random);
+            match judgement.next {
+                Next::Stop(reason) => {
+                    stopped = Some(reason);
+                    break;
+                }
+                Next::Retry(wait) => {
+                    prop_assert!(wait >= ending.retry_after().unwrap_or_default());
+                    prop_assert!(elapsed + wait < deadline);
+                    prop_assert!(terms.body_replayable);
+                    prop_assert!(terms.safety.unknown || judgement.delivery != Delivery::Unknown);
+                    prop_assert!(terms.safety.answered || judgement.delivery != Delivery::Answered);
+                    elapsed += wait;
+                }
+            }
+        }
+        prop_assert!(stopped.is_some() && machine.attempts() <= max_attempts);
+    }
+
+    // R10: an operation that may have acted is never called not done.
+    #[test]
+    fn not_done_is_never_claimed_after_an_unsettled_unknown(
+        endings in proptest::collection::vec(any_ending(), 1..6),
+    ) {
+        let policy = policy(Policy::builder().max_attempts(9));
+        let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
+        let mut may_have_acted = false;
+        for ending in &endings {
+            machine.begin(Duration::ZERO).unwrap();
+            let judgement = machine.judge(Duration::ZERO, ending, || 0);
+            may_have_acted |= judgement.delivery == Delivery::Unknown;
+        }
+        prop_assert!(!may_have_acted || machine.evidence().outcome() != Outcome::NotDone);
+    }
+}
