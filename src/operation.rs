@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::idempotency::key::IdempotencyKey;
 use crate::idempotency::placement;
 use crate::outcome::Evidence;
-use crate::pipeline;
+use crate::pipeline::{self, Sender};
 use crate::policy::Policy;
 use crate::redacted::Redacted;
 use crate::replay::{KeyTrust, ReplaySafety};
@@ -69,6 +69,10 @@ impl Operation {
         })?;
         let target = |request: &Request| target(request.method(), request.url());
         let method = request.method().clone();
+        if !matches!(request.url().scheme(), "http" | "https") {
+            let refusal = Refusal::Scheme;
+            return Err(cannot_be_built(target(&request), Some(method), refusal.into()));
+        }
 
         let placed = placement::place(request.headers_mut(), &method, settings.key);
         let placed = placed.map_err(|error| cannot_be_built(target(&request), Some(method.clone()), error.into()))?;
@@ -119,7 +123,7 @@ impl Operation {
     /// As of [`RequestBuilder::send`](crate::RequestBuilder::send). Besides, an error of the kind `Request` if another
     /// `send()` of the operation is under way, or its body is a stream that was sent before.
     pub fn send(&self) -> impl Future<Output = Result<Response, Error>> + Send + '_ {
-        pipeline::run(self, |request| self.client.http().execute(request))
+        pipeline::run(self, Sender::Inner, |request| self.client.http().execute(request))
     }
 
     /// The key that every attempt carries.
@@ -171,6 +175,11 @@ impl Operation {
             *request.body_mut() = body;
         }
         Ok(request)
+    }
+
+    /// Nothing makes a repeat of it harmless: whether an attempt was sent at all must be known for certain.
+    pub(crate) fn is_unprotected(&self) -> bool {
+        !self.method().is_safe() && !self.terms.safety.unknown
     }
 
     /// Whether the answer to an unsafe request is another URL's.
@@ -233,6 +242,8 @@ impl Drop for Turn<'_> {
 
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
+    #[error("the scheme of the URL is neither http nor https")]
+    Scheme,
     #[error("the operation is being sent already")]
     Sending,
     #[error("the body of the operation is a stream and was sent before")]

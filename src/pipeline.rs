@@ -11,6 +11,7 @@ use crate::attempts::{Attempt, Attempts, Record, StopReason};
 use crate::body::discard::discard;
 use crate::body::handed::{Flow, after, out_of_time};
 use crate::body::read::{self, LostBody, Rules};
+use crate::body::touch::Touch;
 use crate::classify::failure::{AttemptError, BoxError, Failure};
 use crate::decision::{Ending, Judgement, Machine, Next};
 use crate::error::{Error, ErrorKind, StatusFailure};
@@ -18,20 +19,29 @@ use crate::operation::{Operation, Turn};
 use crate::retry_after;
 use crate::telemetry;
 
+/// Who sends the attempts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// The inner client, and nothing between it and us.
+    Inner,
+    /// Something the caller brought.
+    Caller,
+}
+
 /// One `send()` of an operation, each attempt by `send`.
-pub(crate) async fn run<F, Fut, E>(operation: &Operation, send: F) -> Result<Response, Error>
+pub(crate) async fn run<F, Fut, E>(operation: &Operation, sender: Sender, send: F) -> Result<Response, Error>
 where
     F: Fn(Request) -> Fut + Send + Sync,
     Fut: Future<Output = Result<Response, E>> + Send,
     E: Into<AttemptError>,
 {
     let span = telemetry::operation_span(operation);
-    let result = drive(operation, &send).instrument(span.clone()).await;
+    let result = drive(operation, sender, &send).instrument(span.clone()).await;
     telemetry::record_result(&span, &result);
     result
 }
 
-async fn drive<F, Fut, E>(operation: &Operation, send: &F) -> Result<Response, Error>
+async fn drive<F, Fut, E>(operation: &Operation, sender: Sender, send: &F) -> Result<Response, Error>
 where
     F: Fn(Request) -> Fut + Send + Sync,
     Fut: Future<Output = Result<Response, E>> + Send,
@@ -43,16 +53,20 @@ where
             Ok(limit) => limit,
             Err(reason) => return Err(run.too_late(reason)),
         };
-        let request = match operation.next_request() {
+        let mut request = match operation.next_request() {
             Ok(request) => request,
             Err(error) => return Err(run.without_request(error.into())),
         };
+        let touch = operation.is_unprotected().then(|| Touch::watch(&mut request));
         // Dropped from here on, the operation may have acted.
         run.turn.leave(run.machine.evidence().with_attempt_under_way());
         let started = Instant::now();
         let rules = run.body_rules(after(started, limit));
         let span = telemetry::attempt_span(operation, run.machine.attempts());
-        let held = attempt(request, send, &rules).instrument(span.clone()).await;
+        let mut held = attempt(request, send, &rules).instrument(span.clone()).await;
+        if let (Held::Failure { failure, .. }, Some(touch)) = (&mut held, touch) {
+            *failure = failure.watched(touch.happened(), sender == Sender::Inner);
+        }
         let (attempt, next) = run.judge(&held, started);
         telemetry::record_attempt(&span, &attempt);
         drop(span);

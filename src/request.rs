@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::idempotency::key::IdempotencyKey;
 use crate::idempotency::placement::KeyChoice;
 use crate::operation::Operation;
-use crate::pipeline;
+use crate::pipeline::{self, Sender};
 use crate::policy::Policy;
 
 /// Builds the request of one operation.
@@ -245,7 +245,7 @@ impl RequestBuilder {
         Fut: Future<Output = Result<Response, E>> + Send,
         E: Into<AttemptError>,
     {
-        pipeline::run(&self.into_operation()?, send).await
+        pipeline::run(&self.into_operation()?, Sender::Caller, send).await
     }
 
     pub(crate) fn new(client: Client, request: reqwest::RequestBuilder) -> Self {

@@ -4,6 +4,7 @@ pub(crate) mod discard;
 pub(crate) mod handed;
 pub(crate) mod outgoing;
 pub(crate) mod read;
+pub(crate) mod touch;
 
 use http::response::Parts;
 use reqwest::{Body, Response, ResponseBuilderExt, Url};

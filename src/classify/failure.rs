@@ -7,6 +7,9 @@ use std::fmt;
 use std::io;
 use std::iter;
 
+use reqwest::Url;
+
+use super::status::{self, Circumstances};
 use super::{Delivery, Finding};
 use crate::attempts::StopReason;
 use crate::error::{Error, ErrorKind};
@@ -38,6 +41,24 @@ impl Failure {
     pub(crate) const TIMEOUT: Self = Self::unknown(ErrorKind::Timeout);
 
     const UNRECOGNISED: Self = Self::last(ErrorKind::Other, Delivery::Unknown);
+
+    /// What is left of it where the body of the request was watched (see [`crate::body::touch`]).
+    ///
+    /// A failure to connect after the body was touched came after a redirect. A body that nothing touched was not sent,
+    /// if it was this crate that gave it to reqwest: what another sender does with it is not known.
+    pub(crate) fn watched(self, touched: bool, by_reqwest: bool) -> Self {
+        let connecting = matches!(self.kind, ErrorKind::Dns | ErrorKind::Connect | ErrorKind::Tls);
+        let Finding { delivery, retry } = self.finding;
+        let delivery = match delivery {
+            Delivery::NotSent if touched && connecting => Delivery::Unknown,
+            Delivery::Unknown if !touched && by_reqwest && retry => Delivery::NotSent,
+            delivery => delivery,
+        };
+        Self {
+            kind: self.kind,
+            finding: Finding { delivery, retry },
+        }
+    }
 
     const fn not_sent(kind: ErrorKind) -> Self {
         Self {
@@ -184,95 +205,149 @@ fn inner_reqwest<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a reqwest:
     causes(error).find_map(|cause| cause.downcast_ref())
 }
 
-/// A cut that is no more than a connection lost, in any phase.
-fn is_lost(kind: io::ErrorKind) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
-    matches!(
-        kind,
-        ConnectionReset | ConnectionAborted | BrokenPipe | NotConnected | UnexpectedEof
-    )
+fn inner_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
+    causes(error).filter_map(|cause| cause.downcast_ref()).last()
 }
 
-fn of_io(kind: io::ErrorKind) -> Option<Failure> {
-    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
-    match kind {
-        // No connection, so nothing was sent on it.
-        ConnectionRefused => Some(Failure::not_sent(ErrorKind::Connect)),
-        kind if is_lost(kind) => Some(Failure::unknown(ErrorKind::Reset)),
-        // Routers also say these of a connection that was in use.
-        HostUnreachable | NetworkUnreachable => Some(Failure::unknown(ErrorKind::Reset)),
-        TimedOut => Some(Failure::unknown(ErrorKind::Timeout)),
-        _ => None,
-    }
+/// What an attempt was doing when it failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Sending, or waiting for the head of the answer.
+    Head,
+    /// Reading the body of the answer: the request was received, whatever is said now.
+    Body,
 }
 
-/// The error of a call of `reqwest::Client::execute`.
+/// The error of a call of `reqwest::Client::execute`, or of reading what it gave.
 fn of_reqwest(error: &reqwest::Error) -> Failure {
     if error.is_builder() {
-        return Failure::last(ErrorKind::Request, Delivery::NotSent);
+        // The operation itself has an HTTP URL: another one is where a redirect led after the request was answered.
+        return match error.url().map(Url::scheme) {
+            None | Some("http" | "https") => Failure::last(ErrorKind::Request, Delivery::NotSent),
+            Some(_) => Failure::UNRECOGNISED,
+        };
+    }
+    if let Some(status) = error.status() {
+        let finding = status::finding(status, Circumstances::default());
+        return Failure {
+            kind: ErrorKind::Status,
+            finding,
+        };
+    }
+    if error.is_redirect() || error.is_upgrade() {
+        return Failure::UNRECOGNISED;
+    }
+    if error.is_body() || error.is_decode() {
+        let own = |cause: &&(dyn StdError + 'static)| !cause.is::<reqwest::Error>();
+        let below = causes(error).find(own).and_then(|cause| cause.downcast_ref());
+        return match below {
+            _ if error.is_timeout() => Failure::TIMEOUT,
+            Some(error) => of_hyper(error, Phase::Body),
+            None => Failure::UNRECOGNISED,
+        };
+    }
+    // A request that was given to a connection failed exactly here. A hyper error elsewhere is somebody else's: a
+    // resolver may have one, and so may the body the caller sends. So may what `is_connect` and `is_timeout` look at.
+    if let Some(error) = error
+        .source()
+        .and_then(StdError::source)
+        .and_then(|error| error.downcast_ref())
+    {
+        return of_hyper(error, Phase::Head);
     }
     if error.is_connect() {
-        return of_connect(error);
-    }
-    for cause in causes(error) {
-        if let Some(error) = cause.downcast_ref::<hyper::Error>() {
-            if let Some(failure) = of_hyper(error) {
-                return failure;
-            }
-        } else if let Some(error) = cause.downcast_ref::<h2::Error>() {
-            return of_h2(error);
-        } else if let Some(error) = cause.downcast_ref::<io::Error>() {
-            if let Some(failure) = of_io(error.kind()) {
-                return failure;
-            }
-        }
+        return match error {
+            error if error.is_dns() => Failure::not_sent(ErrorKind::Dns),
+            error if is_tls_verdict(error) => Failure::last(ErrorKind::Tls, Delivery::NotSent),
+            _ => Failure::not_sent(ErrorKind::Connect),
+        };
     }
     if error.is_timeout() {
-        return Failure::unknown(ErrorKind::Timeout);
+        return Failure::TIMEOUT;
     }
     Failure::UNRECOGNISED
 }
 
-/// Before there was a connection to send on.
-fn of_connect(error: &reqwest::Error) -> Failure {
-    if error.is_dns() {
-        return Failure::not_sent(ErrorKind::Dns);
-    }
-    let io = causes(error).find_map(|cause| cause.downcast_ref::<io::Error>());
-    match io.map(io::Error::kind) {
-        // Both ways to do TLS report what they think of the peer so: a certificate that is refused, a version or a
-        // message that is not understood. A handshake that is cut has the kind of the cut.
-        Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
-            Failure::last(ErrorKind::Tls, Delivery::NotSent)
-        }
-        _ => Failure::not_sent(ErrorKind::Connect),
-    }
-}
-
-fn of_hyper(error: &hyper::Error) -> Option<Failure> {
+fn of_hyper(error: &hyper::Error, phase: Phase) -> Failure {
+    let head = phase == Phase::Head;
     if error.is_user() {
-        // Our side broke off: the body to be sent failed. Its own causes are not those of the connection.
-        Some(Failure::last(ErrorKind::Body, Delivery::Unknown))
-    } else if error.is_canceled() {
+        // Our side broke off. What stopped the body to be sent says nothing of the connection, even where it looks so.
+        let body_failed = error.source().is_some_and(|source| source.is::<reqwest::Error>());
+        let kind = if body_failed || error.is_body_write_aborted() {
+            ErrorKind::Body
+        } else {
+            ErrorKind::Other
+        };
+        return Failure::last(kind, Delivery::Unknown);
+    }
+    if head && (error.is_canceled() || error.is_closed()) {
         // The connection was gone before the request was given to it.
-        Some(Failure::not_sent(ErrorKind::Reset))
-    } else if error.is_parse() {
-        Some(Failure::UNRECOGNISED)
-    } else if error.is_incomplete_message() {
-        Some(Failure::unknown(ErrorKind::Reset))
-    } else if error.is_timeout() {
-        Some(Failure::unknown(ErrorKind::Timeout))
-    } else {
-        None
+        return if is_tls_verdict(error) {
+            Failure::last(ErrorKind::Tls, Delivery::NotSent)
+        } else {
+            Failure::not_sent(ErrorKind::Connect)
+        };
+    }
+    if error.is_timeout() {
+        return Failure::TIMEOUT;
+    }
+    if error.is_parse() {
+        return Failure::UNRECOGNISED;
+    }
+    if error.is_incomplete_message() || error.is_shutdown() {
+        return Failure::unknown(ErrorKind::Reset);
+    }
+    if let Some(error) = error.source().and_then(|source| source.downcast_ref()) {
+        return of_h2(error, phase);
+    }
+    match inner_io(error) {
+        Some(_) if head && is_tls_verdict(error) => Failure::last(ErrorKind::Tls, Delivery::Unknown),
+        Some(io) => of_io(io.kind()).unwrap_or(Failure::UNRECOGNISED),
+        None => Failure::UNRECOGNISED,
     }
 }
 
-fn of_h2(error: &h2::Error) -> Failure {
-    let refused = error.reason() == Some(h2::Reason::REFUSED_STREAM);
-    if error.is_remote() && refused {
+fn of_h2(error: &h2::Error, phase: Phase) -> Failure {
+    if let Some(io) = error.get_io() {
+        return of_io(io.kind()).unwrap_or(Failure::UNRECOGNISED);
+    }
+    if !error.is_remote() {
+        // We broke off: over the body to be sent, or over what the peer did against the protocol.
+        let over_body = error.is_reset() && !error.is_library();
+        let kind = if over_body { ErrorKind::Body } else { ErrorKind::Other };
+        return Failure::last(kind, Delivery::Unknown);
+    }
+    let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    if refused && phase == Phase::Head {
         return Failure::not_sent(ErrorKind::Reset);
     }
+    // Of a GOAWAY too: it names the last stream the peer looked at, but that number does not come through, and a
+    // request it did look at can fail with the same error.
     Failure::unknown(ErrorKind::Reset)
+}
+
+fn of_io(kind: io::ErrorKind) -> Option<Failure> {
+    use io::ErrorKind as Io;
+    match kind {
+        // No connection, so nothing was sent on it.
+        Io::ConnectionRefused => Some(Failure::not_sent(ErrorKind::Connect)),
+        Io::TimedOut => Some(Failure::TIMEOUT),
+        Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe | Io::NotConnected => {
+            Some(Failure::unknown(ErrorKind::Reset))
+        }
+        Io::UnexpectedEof | Io::WriteZero => Some(Failure::unknown(ErrorKind::Reset)),
+        // Also said of a connection that was in use.
+        Io::HostUnreachable | Io::NetworkUnreachable | Io::NetworkDown => Some(Failure::unknown(ErrorKind::Reset)),
+        _ => None,
+    }
+}
+
+/// Whether TLS spoke, and not the transport under it: rustls wraps its own errors, and only those, as `InvalidData`.
+///
+/// A handshake that is cut has the kind of the cut. What native-tls says of a certificate cannot be told from other
+/// failures to connect.
+fn is_tls_verdict(error: &(dyn StdError + 'static)) -> bool {
+    inner_io(error).is_some_and(|io| io.kind() == io::ErrorKind::InvalidData && io.get_ref().is_some())
 }
 
 /// An error that is kept but not shown, because a `reqwest::Error` inside it would print the URL with its query.
@@ -312,5 +387,103 @@ impl fmt::Display for Withheld {
 impl StdError for Withheld {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Self::last_with_url(&*self.error)?.source()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kind: io::ErrorKind) -> Failure {
+        AttemptError::from(io::Error::from(kind)).failure
+    }
+
+    // R3
+    #[test]
+    fn a_lost_connection_is_unknown_and_retried() {
+        use io::ErrorKind as Io;
+        for kind in [
+            Io::ConnectionReset,
+            Io::ConnectionAborted,
+            Io::BrokenPipe,
+            Io::UnexpectedEof,
+        ] {
+            assert_eq!(of(kind), Failure::unknown(ErrorKind::Reset), "{kind}");
+        }
+        assert_eq!(of(Io::TimedOut), Failure::unknown(ErrorKind::Timeout));
+        assert_eq!(of(Io::ConnectionRefused), Failure::not_sent(ErrorKind::Connect));
+    }
+
+    // R2: no catch-all that retries.
+    #[test]
+    fn what_is_not_recognised_is_unknown_and_final() {
+        for kind in [
+            io::ErrorKind::Other,
+            io::ErrorKind::InvalidData,
+            io::ErrorKind::PermissionDenied,
+        ] {
+            assert_eq!(of(kind), Failure::last(ErrorKind::Other, Delivery::Unknown), "{kind}");
+        }
+        let error: BoxError = "some middleware".into();
+        assert_eq!(AttemptError::from(error).failure, Failure::UNRECOGNISED);
+    }
+
+    #[test]
+    fn the_senders_word_stands_over_what_is_seen() {
+        let not_sent = AttemptError::not_sent("a full queue");
+        assert_eq!(not_sent.failure, Failure::not_sent(ErrorKind::Other));
+        let unknown = AttemptError::unknown(io::Error::from(io::ErrorKind::ConnectionRefused));
+        assert_eq!(unknown.failure, Failure::unknown(ErrorKind::Connect));
+    }
+
+    fn builder_error() -> reqwest::Error {
+        let client = reqwest::Client::new();
+        client.get("no url").build().unwrap_err()
+    }
+
+    // field 27
+    #[test]
+    fn a_reqwest_error_is_found_in_whatever_wraps_it() {
+        let request = Failure::last(ErrorKind::Request, Delivery::NotSent);
+        let wrapped = io::Error::other(builder_error());
+        assert_eq!(AttemptError::from(wrapped).failure, request);
+        let boxed: BoxError = io::Error::other(io::Error::other(builder_error())).into();
+        assert_eq!(AttemptError::from(boxed).failure, request);
+    }
+
+    // field 54
+    #[test]
+    fn an_error_that_would_print_its_url_is_kept_and_not_shown() {
+        let secret = Url::parse("https://user:hunter2@example.com/?token=hunter2").unwrap();
+        for error in [
+            AttemptError::from(builder_error().with_url(secret.clone())),
+            AttemptError::from(io::Error::other(builder_error().with_url(secret.clone()))),
+            AttemptError::from(BoxError::from(io::Error::other(builder_error().with_url(secret)))),
+        ] {
+            let texts: Vec<_> = causes(&error).map(|error| format!("{error} {error:?}")).collect();
+            assert!(texts.len() > 2, "{texts:?}");
+            assert!(!texts.concat().contains("hunter2"), "{texts:?}");
+        }
+    }
+
+    // field 22
+    #[test]
+    fn a_touched_body_makes_a_failure_to_connect_unknown() {
+        let refused = Failure::not_sent(ErrorKind::Connect);
+        assert_eq!(refused.watched(true, true), Failure::unknown(ErrorKind::Connect));
+        assert_eq!(refused.watched(false, true), refused);
+        // An HTTP/2 server refuses a stream whose body was asked for, and still has not looked at it.
+        let stream = Failure::not_sent(ErrorKind::Reset);
+        assert_eq!(stream.watched(true, true), stream);
+    }
+
+    // field 22
+    #[test]
+    fn an_untouched_body_was_not_sent_if_reqwest_had_it() {
+        let hangs = Failure::TIMEOUT;
+        assert_eq!(hangs.watched(false, true), Failure::not_sent(ErrorKind::Timeout));
+        assert_eq!(hangs.watched(false, false), hangs);
+        assert_eq!(hangs.watched(true, true), hangs);
+        assert_eq!(Failure::UNRECOGNISED.watched(false, true), Failure::UNRECOGNISED);
     }
 }

@@ -1,14 +1,11 @@
-//! A scripted HTTP/1.1 server on raw TCP. It can also stall, cut, reset and flood: there a client
-//! has to prove itself, and a polite mock server is of no help.
-
+//! A scripted HTTP/1.1 server on raw TCP, for all that a polite mock server would never do.
 #![allow(clippy::expect_used, clippy::panic)] // A broken test must fail loudly.
 
-use std::iter::{self, Peekable};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use std::{io, thread};
+use std::{io, iter, thread};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot, watch};
@@ -38,14 +35,12 @@ impl Reply {
     pub(crate) fn new() -> Self {
         Self(Vec::new())
     }
-
     /// A whole response; `header`, `body`, `chunked` and `cut_body` refine it.
     pub(crate) fn status(code: u16) -> Self {
         let reason = if code == 200 { "OK" } else { "Status" };
         let head = format!("HTTP/1.1 {code} {reason}\r\n");
         Self::new().step(Step::Respond(head, Vec::new()))
     }
-
     /// A whole `200` response.
     pub(crate) fn ok(body: impl Into<Vec<u8>>) -> Self {
         Self::status(200).body(body)
@@ -55,7 +50,6 @@ impl Reply {
     pub(crate) fn reset_on_accept() -> Self {
         Self::new().step(Step::OnAccept).reset()
     }
-
     /// Resets the connection while the client may still be sending its body.
     pub(crate) fn reset_after_head() -> Self {
         Self::new().step(Step::AfterHead).reset()
@@ -66,18 +60,15 @@ impl Reply {
         *self.response().0 += &format!("{name}: {value}\r\n");
         self
     }
-
     /// Sets the content of the response.
     pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         *self.response().1 = body.into();
         self
     }
-
     /// Sends the content in chunks, without saying how long it is.
     pub(crate) fn chunked(self) -> Self {
         self.header("Transfer-Encoding", "chunked")
     }
-
     /// Announces one length, sends another and closes.
     pub(crate) fn cut_body(self, announced: usize, sent: &[u8]) -> Self {
         let reply = self.header("Content-Length", &announced.to_string());
@@ -88,22 +79,18 @@ impl Reply {
     pub(crate) fn send(self, bytes: impl Into<Vec<u8>>) -> Self {
         self.step(Step::Send(bytes.into()))
     }
-
     /// Waits in real time, even if the test has paused the clock of tokio.
     pub(crate) fn pause(self, time: Duration) -> Self {
         self.step(Step::Pause(time))
     }
-
     /// Waits for the test, which best calls `notify_one`: that also counts if it comes early.
     pub(crate) fn hold(self, gate: Arc<Notify>) -> Self {
         self.step(Step::Hold(gate))
     }
-
     /// Stays silent until the client leaves.
     pub(crate) fn stall(self) -> Self {
         self.hold(Arc::default())
     }
-
     /// Writes the chunk over and over until the client leaves.
     pub(crate) fn endless(self, chunk: impl Into<Vec<u8>>) -> Self {
         self.step(Step::Endless(chunk.into()))
@@ -113,12 +100,10 @@ impl Reply {
     pub(crate) fn close(self) -> Self {
         self.step(Step::Close)
     }
-
     /// Ends the connection abruptly (RST).
     pub(crate) fn reset(self) -> Self {
         self.step(Step::DropUnsent).close()
     }
-
     /// Goes on with the steps of another reply, such as a whole response after a `hold`.
     pub(crate) fn then(mut self, next: Self) -> Self {
         self.0.extend(next.0);
@@ -156,7 +141,6 @@ impl Recorded {
     pub(crate) fn method(&self) -> &str {
         self.head.split(' ').next().unwrap_or_default()
     }
-
     /// The path with the query, as sent.
     pub(crate) fn path(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
@@ -166,14 +150,12 @@ impl Recorded {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers_named(name).first().copied()
     }
-
     /// Every header of this name: shows one that was sent twice.
     pub(crate) fn headers_named(&self, name: &str) -> Vec<&str> {
         let all = self.head.lines().filter_map(|line| line.split_once(':'));
         let named = all.filter(|header| header.0.eq_ignore_ascii_case(name));
         named.map(|header| header.1.trim()).collect()
     }
-
     /// The content, without the framing of chunks.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
@@ -187,11 +169,9 @@ pub(crate) struct Server {
     tasks: JoinSet<()>,
 }
 
-type Script = Box<dyn Iterator<Item = Reply> + Send>;
-
 /// What the test and the connections share.
 struct State {
-    script: Mutex<Peekable<Script>>,
+    script: Mutex<iter::Peekable<Box<dyn Iterator<Item = Reply> + Send>>>,
     seen: watch::Sender<Vec<Recorded>>,
     connections: AtomicUsize,
     written: AtomicU64,
@@ -204,15 +184,13 @@ impl Server {
         let rest = iter::repeat(Reply::status(500).body("script is used up"));
         Self::run(Box::new(replies.into_iter().chain(rest))).await
     }
-
     /// Gives the same reply for ever.
     pub(crate) async fn repeat(reply: Reply) -> Self {
         Self::run(Box::new(iter::repeat(reply))).await
     }
 
-    async fn run(script: Script) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await;
-        let listener = listener.expect("a local port");
+    async fn run(script: Box<dyn Iterator<Item = Reply> + Send>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = listener.local_addr().expect("a bound address");
         let state = Arc::new(State {
             script: Mutex::new(script.peekable()),
@@ -220,9 +198,15 @@ impl Server {
             connections: AtomicUsize::default(),
             written: AtomicU64::default(),
         });
-        let tasks = JoinSet::new();
+        let (tasks, shared) = (JoinSet::new(), state.clone());
         let mut server = Self { addr, state, tasks };
-        server.tasks.spawn(accept(listener, server.state.clone()));
+        server.tasks.spawn(async move {
+            let mut connections = JoinSet::new(); // Aborted with the task that owns it.
+            while let Ok((stream, _)) = listener.accept().await {
+                let number = shared.connections.fetch_add(1, Relaxed);
+                connections.spawn(shared.clone().serve(BufReader::new(stream), number));
+            }
+        });
         server
     }
 
@@ -230,7 +214,6 @@ impl Server {
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.addr)
     }
-
     /// The address it listens on.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
@@ -240,12 +223,10 @@ impl Server {
     pub(crate) fn requests(&self) -> Vec<Recorded> {
         self.state.seen.borrow().clone()
     }
-
     /// How many connections it has accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(Relaxed)
     }
-
     /// How many bytes its `endless` steps have written so far.
     pub(crate) fn written(&self) -> u64 {
         self.state.written.load(Relaxed)
@@ -259,15 +240,6 @@ impl Server {
             _ = seen.wait_for(|seen| seen.len() >= count) => {}
             () = limit => panic!("{} of {count} requests came in 10 s", self.requests().len()),
         }
-    }
-}
-
-/// Owns the connections, so that they are aborted with it.
-async fn accept(listener: TcpListener, state: Arc<State>) {
-    let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        let number = state.connections.fetch_add(1, Relaxed);
-        connections.spawn(state.clone().serve(BufReader::new(stream), number));
     }
 }
 
@@ -295,30 +267,29 @@ impl State {
     /// Records which request takes a reply under one lock, so that both are in the same order.
     fn take(&self, request: Option<&Recorded>, due: fn(&Reply) -> bool) -> Option<Reply> {
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
-        let reply = script.next_if(due)?;
-        self.seen.send_modify(|seen| seen.extend(request.cloned()));
-        Some(reply)
+        let record = |_: &_| self.seen.send_modify(|seen| seen.extend(request.cloned()));
+        script.next_if(due).inspect(record)
     }
 
     async fn play(&self, step: Step, stream: &mut Stream) -> io::Result<()> {
-        let over = Err(io::ErrorKind::NotConnected.into());
         match step {
-            Step::OnAccept | Step::AfterHead => Ok(()),
-            Step::Respond(head, body) => stream.write_all(&response(head, body)).await,
-            Step::Send(bytes) => stream.write_all(&bytes).await,
-            Step::Pause(time) => Ok(real_time(time).await),
+            Step::OnAccept | Step::AfterHead => {}
+            Step::Respond(head, body) => stream.write_all(&response(head, body)).await?,
+            Step::Send(bytes) => stream.write_all(&bytes).await?,
+            Step::Pause(time) => real_time(time).await,
             Step::Hold(gate) => tokio::select! {
-                () = gate.notified() => Ok(()),
+                () = gate.notified() => {}
                 // A client that left must not use up the notice meant for its next attempt.
-                Ok(0) | Err(_) = stream.get_ref().peek(&mut [0]) => over,
+                Ok([]) | Err(_) = stream.fill_buf() => Err(io::ErrorKind::NotConnected)?,
             },
             Step::Endless(chunk) => loop {
-                let count = stream.write(&chunk).await?;
-                self.written.fetch_add(count as u64, Relaxed);
+                let count = stream.write(&chunk).await? as u64;
+                self.written.fetch_add(count, Relaxed);
             },
-            Step::DropUnsent => stream.get_ref().set_zero_linger(),
-            Step::Close => over,
+            Step::DropUnsent => stream.get_ref().set_zero_linger()?,
+            Step::Close => Err(io::ErrorKind::NotConnected)?,
         }
+        Ok(())
     }
 }
 
@@ -373,9 +344,6 @@ async fn read_body(stream: &mut Stream, request: &mut Recorded) -> io::Result<()
 /// Waits on the clock of the system, since a test may have paused the one of tokio.
 async fn real_time(time: Duration) {
     let (ring, alarm) = oneshot::channel();
-    thread::spawn(move || {
-        thread::sleep(time);
-        ring.send(())
-    });
+    thread::spawn(move || (thread::sleep(time), ring.send(())));
     let _ = alarm.await;
 }
