@@ -1,4 +1,67 @@
 //! Makes an HTTP operation happen once, or says honestly that it does not know.
+//!
+//! Wrap the `reqwest::Client` you have in a [`Client`]. Each call is then one *operation*: what the caller wants done,
+//! once. It is tried a few times (*attempts*), each within a timeout and all within one deadline, spaced by full
+//! jitter and never before the server's `Retry-After` allows. A POST or PATCH carries one idempotency key on every
+//! attempt.
+//!
+//! ```
+//! use std::time::Duration;
+//! use steadfast::{Backoff, Client, Outcome, Policy, ResponseExt, StopReason, reqwest};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let policy = Policy::builder()
+//!     .deadline(Duration::from_secs(5))
+//!     .backoff(Backoff::full_jitter(Duration::from_millis(10), Duration::from_secs(1)))
+//!     .build()?;
+//! let client = Client::builder(reqwest::Client::new()).policy(policy).build();
+//!
+//! // A server that answers the first attempt with a 502. Without `_with`, the request goes to the inner client.
+//! let served = std::sync::atomic::AtomicU32::new(0);
+//! let server = |request: reqwest::Request| {
+//!     assert!(request.headers().contains_key("idempotency-key"));
+//!     let first = served.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+//!     let status = if first { 502 } else { 201 };
+//!     async move { http::Response::builder().status(status).body("").map(reqwest::Response::from).map_err(other) }
+//! };
+//! # fn other(error: http::Error) -> std::io::Error { std::io::Error::other(error) }
+//! let response = client.post("http://localhost/charges").body("{}").send_with(server).await?;
+//!
+//! assert_eq!(response.status(), 201);
+//! let attempts = response.attempts().ok_or("the record of the operation")?;
+//! assert_eq!(attempts.len(), 2);
+//! assert_eq!(attempts.stop_reason(), StopReason::Done);
+//! assert_eq!(attempts.outcome(), Outcome::Completed);
+//! // The 502 may have followed an effect, and only the service knows whether it looks at keys.
+//! assert!(!attempts.exactly_once());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is repeated
+//!
+//! Each attempt ends in a [`Delivery`], which is what we know the server did with it. What was not sent or was rejected
+//! is repeated whatever the method. What may have acted is repeated only if the operation is *replay-safe*: its method
+//! is idempotent, it carries a key, or the caller vouches for it. Otherwise it is returned at once, with
+//! [`Outcome::Unknown`].
+//!
+//! # What comes back
+//!
+//! `Ok` with a plain `reqwest::Response` wherever there is one to give, a 503 after the last attempt included;
+//! [`ResponseExt`] reads the record it carries and turns a failing status into an [`Error`]. An `Error` says what
+//! failed last ([`ErrorKind`]), why there was no further attempt ([`StopReason`]), what is known of the effect
+//! ([`Outcome`]), and gives the key back.
+//!
+//! # What is read, what is handed over
+//!
+//! A short body is read inside the attempt, so that a cut is a failed attempt and not a surprise. A long, endless or
+//! streaming one is handed over at the headers; from then on only silence ends it ([`PolicyBuilder::stall_timeout`]), or
+//! a deadline set on the request itself.
+//!
+//! # Features
+//!
+//! `json`, `query`, `form` (default), `multipart` and `stream` open the methods of the same names in reqwest.
 
 mod attempts;
 mod backoff;
@@ -34,3 +97,8 @@ pub use crate::policy::{Policy, PolicyBuilder, PolicyError, PolicyViolation};
 pub use crate::replay::UnknownRetries;
 pub use crate::request::RequestBuilder;
 pub use crate::response::ResponseExt;
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
