@@ -58,11 +58,11 @@ where
             Err(error) => return Err(run.without_request(error.into())),
         };
         let touch = operation.is_unprotected().then(|| Touch::watch(&mut request));
-        // Dropped from here on, the operation may have acted.
-        run.turn.leave(run.machine.evidence().with_attempt_under_way());
+        let span = telemetry::attempt_span(operation, run.machine.attempts());
         let started = Instant::now();
         let rules = run.body_rules(after(started, limit));
-        let span = telemetry::attempt_span(operation, run.machine.attempts());
+        // Dropped from here on, the operation may have acted.
+        run.turn.leave(run.machine.evidence().with_attempt_under_way());
         let mut held = attempt(request, send, &rules).instrument(span.clone()).await;
         if let (Held::Failure { failure, .. }, Some(touch)) = (&mut held, touch) {
             *failure = failure.watched(touch.happened(), sender == Sender::Inner);
@@ -230,8 +230,8 @@ impl<'a> Run<'a> {
     async fn wait(&mut self, wait: Duration, mut attempt: Attempt, held: Held) {
         let until = after(Instant::now(), wait);
         attempt.waited = Some(wait);
+        self.attempts.push(attempt.clone());
         telemetry::waiting(&attempt, wait);
-        self.attempts.push(attempt);
         if let Held::Response(response) = held {
             let source = StatusFailure(response.status()).into();
             self.last_failure = Some((ErrorKind::Status, source));
