@@ -61,7 +61,7 @@ impl Attempt {
         self.retry_after
     }
 
-    /// The wait that followed it; `None` for the last attempt.
+    /// The wait that followed it; `None` where the operation ended with it.
     pub fn waited(&self) -> Option<Duration> {
         self.waited
     }
@@ -105,9 +105,9 @@ pub enum StopReason {
 
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RetryAfter { asked } => return write!(f, "server asked to wait {asked:?}"),
-            Self::CircuitOpen { retry_in } => return write!(f, "circuit open for another {retry_in:?}"),
+        f.pad(match self {
+            Self::RetryAfter { asked } => return f.pad(&format!("server asked to wait {asked:?}")),
+            Self::CircuitOpen { retry_in } => return f.pad(&format!("circuit open for another {retry_in:?}")),
             Self::Done => "done",
             Self::NotRetryable => "not retryable",
             Self::NotReplaySafe => "not replay-safe",

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -12,7 +13,10 @@ use crate::classify::failure::AttemptError;
 use crate::error::Error;
 use crate::operation::Operation;
 use crate::policy::Policy;
+use crate::redirect;
 use crate::request::RequestBuilder;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Sends each request as one operation.
 ///
@@ -36,6 +40,7 @@ pub struct Client {
 
 struct Inner {
     http: reqwest::Client,
+    tells_redirects: bool,
     policy: Arc<Policy>,
     /// Where waits are drawn from; `None` is the generator of the thread.
     seeded: Option<Mutex<StdRng>>,
@@ -51,9 +56,41 @@ impl Client {
     pub fn builder(http: reqwest::Client) -> ClientBuilder {
         ClientBuilder {
             http,
+            tells_redirects: false,
             policy: Policy::default(),
             seed: None,
         }
+    }
+
+    /// Builds a client that tells Steadfast what a finished `reqwest::Client` hides, for writes above all.
+    ///
+    /// It sets three things, whatever the builder had for them: a connect timeout of 3 s, no repeats of reqwest's own
+    /// (`retry(never())`), and a redirect policy that follows as reqwest's default does, at most 10, and tells the
+    /// running attempt of each. With that, a POST that a 301 or 302 turned into a GET is
+    /// [`Unknown`](crate::Outcome::Unknown) while one that was sent on by a 307 or 308 is what its answer says, a 303
+    /// confirms, and a failure to connect after a redirect never passes for a request that was not sent.
+    ///
+    /// ```
+    /// # fn f() -> Result<(), steadfast::Error> {
+    /// let client = steadfast::Client::from_builder(steadfast::reqwest::Client::builder())?.build();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] of the kind `Request` where reqwest cannot build the client.
+    pub fn from_builder(http: reqwest::ClientBuilder) -> Result<ClientBuilder, Error> {
+        let http = http
+            .retry(reqwest::retry::never())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(redirect::policy())
+            .build()
+            .map_err(|error| Error::unsendable(None, AttemptError::from(error).source))?;
+        Ok(ClientBuilder {
+            tells_redirects: true,
+            ..Self::builder(http)
+        })
     }
 
     /// Starts a GET request. A URL that cannot be parsed shows when the request is sent.
@@ -131,6 +168,11 @@ impl Client {
         &self.inner.http
     }
 
+    /// The inner client was built with [`redirect::policy`].
+    pub(crate) fn tells_redirects(&self) -> bool {
+        self.inner.tells_redirects
+    }
+
     pub(crate) fn policy(&self) -> &Arc<Policy> {
         &self.inner.policy
     }
@@ -164,6 +206,7 @@ impl fmt::Debug for Client {
 #[must_use = "a builder does nothing until it is built"]
 pub struct ClientBuilder {
     http: reqwest::Client,
+    tells_redirects: bool,
     policy: Policy,
     seed: Option<u64>,
 }
@@ -186,6 +229,7 @@ impl ClientBuilder {
         Client {
             inner: Arc::new(Inner {
                 http: self.http,
+                tells_redirects: self.tells_redirects,
                 policy: Arc::new(self.policy),
                 seeded: self.seed.map(|seed| Mutex::new(StdRng::seed_from_u64(seed))),
             }),

@@ -17,6 +17,7 @@ use crate::classify::status::{self, Circumstances};
 use crate::classify::{Delivery, Finding};
 use crate::outcome::{Evidence, Exhibit};
 use crate::policy::Policy;
+use crate::redirect::Redirect;
 use crate::replay::ReplaySafety;
 
 /// What an operation allows, whatever its policy.
@@ -35,17 +36,20 @@ pub(crate) enum Ending {
     Answer {
         status: StatusCode,
         retry_after: Option<Duration>,
-        /// It came from another URL than the one the unsafe request was sent to.
-        redirected: bool,
+        redirect: Redirect,
     },
     /// A 2xx whose body did not arrive.
     BodyLost {
         status: StatusCode,
-        redirected: bool,
+        redirect: Redirect,
         out_of_time: bool,
     },
     /// No answer at all.
-    Failure { finding: Finding, out_of_time: bool },
+    Failure {
+        finding: Finding,
+        redirect: Redirect,
+        out_of_time: bool,
+    },
 }
 
 impl Ending {
@@ -63,10 +67,11 @@ impl Ending {
         }
     }
 
-    fn redirected(&self) -> bool {
+    fn redirect(&self) -> Redirect {
         match *self {
-            Ending::Answer { redirected, .. } | Ending::BodyLost { redirected, .. } => redirected,
-            Ending::Failure { .. } => false,
+            Ending::Answer { redirect, .. } | Ending::BodyLost { redirect, .. } | Ending::Failure { redirect, .. } => {
+                redirect
+            }
         }
     }
 
@@ -146,7 +151,7 @@ impl<'a> Machine<'a> {
         self.evidence.add(Exhibit {
             delivery: finding.delivery,
             status: ending.status(),
-            redirected: ending.redirected(),
+            redirect: ending.redirect(),
         });
         let next = if ending.out_of_time() && self.ends_at_deadline {
             Next::Stop(StopReason::Deadline)
@@ -167,13 +172,13 @@ impl<'a> Machine<'a> {
             Ending::Answer {
                 status,
                 retry_after,
-                redirected,
+                redirect,
             } => status::finding(
                 status,
                 Circumstances {
                     asks_to_wait: retry_after.is_some(),
                     may_be_in_progress: self.terms.keyed && self.evidence.is_open(),
-                    redirected,
+                    redirected: redirect != Redirect::None,
                 },
             ),
             Ending::BodyLost { .. } => Finding::retry(Delivery::Answered),

@@ -6,12 +6,13 @@ use std::io;
 use std::time::Duration;
 
 use http::StatusCode;
-use reqwest::Response;
+use reqwest::{Method, Response, Url};
 
-use crate::attempts::{Attempts, StopReason};
+use crate::attempts::{Attempts, Record, StopReason};
 use crate::classify::failure::{BoxError, causes};
 use crate::idempotency::key::IdempotencyKey;
-use crate::outcome::Outcome;
+use crate::outcome::{Evidence, Outcome};
+use crate::redacted::target;
 
 /// What kind of thing failed last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +45,7 @@ pub enum ErrorKind {
 
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::Status => "error status",
             Self::Request => "invalid request",
             Self::Dns => "DNS failure",
@@ -102,6 +103,15 @@ impl Error {
             source,
             response: None,
         }))
+    }
+
+    /// The request cannot be sent, and nothing was.
+    pub(crate) fn unsendable(request: Option<(&Method, &Url)>, source: BoxError) -> Self {
+        let method = request.map(|(method, _)| method.clone());
+        let target = request.map_or_else(String::new, |(method, url)| target(method, url));
+        let evidence = Evidence::new(false, false);
+        let attempts = Record::without_attempts(method, StopReason::NotRetryable, evidence, None);
+        Self::new(ErrorKind::Request, target, attempts, Some(source))
     }
 
     /// The error that an answer with a failing status is made into.
@@ -183,23 +193,21 @@ fn is_timeout(error: &(dyn StdError + 'static)) -> bool {
 /// `POST https://example.com/pay failed after 3 attempts in 2.4s (no attempts left): connection lost`
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let attempts = &self.0.attempts;
-        if !self.0.target.is_empty() {
-            write!(f, "{} ", self.0.target)?;
-        }
+        let Inner {
+            kind, target, attempts, ..
+        } = &*self.0;
+        f.write_str(if target.is_empty() { "request" } else { target })?;
         match attempts.len() {
-            0 => write!(f, "failed before the first attempt")?,
-            1 => write!(f, "failed after 1 attempt")?,
-            many => write!(f, "failed after {many} attempts")?,
+            // What stopped it is all that happened.
+            0 => return write!(f, " was not sent: {kind}"),
+            1 => write!(f, " failed after 1 attempt")?,
+            many => write!(f, " failed after {many} attempts")?,
         }
-        if !attempts.is_empty() {
-            write!(f, " in {:.1?}", attempts.elapsed())?;
-        }
-        write!(f, " ({}): ", attempts.stop_reason())?;
+        write!(f, " in {:.1?} ({}): ", attempts.elapsed(), attempts.stop_reason())?;
         match self.status() {
-            Some(status) if self.0.kind == ErrorKind::Status => write!(f, "{status}"),
-            Some(status) => write!(f, "{} of {status}", self.0.kind),
-            None => write!(f, "{}", self.0.kind),
+            Some(status) if *kind == ErrorKind::Status => write!(f, "{status}"),
+            Some(status) => write!(f, "{kind} of {status}"),
+            None => write!(f, "{kind}"),
         }
     }
 }

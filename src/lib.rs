@@ -76,6 +76,7 @@ mod outcome;
 mod pipeline;
 mod policy;
 mod redacted;
+mod redirect;
 mod replay;
 mod request;
 mod response;

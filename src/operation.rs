@@ -19,7 +19,7 @@ use crate::idempotency::placement;
 use crate::outcome::Evidence;
 use crate::pipeline::{self, Sender};
 use crate::policy::Policy;
-use crate::redacted::Redacted;
+use crate::redacted::target;
 use crate::replay::{KeyTrust, ReplaySafety};
 use crate::request::Settings;
 
@@ -65,17 +65,17 @@ impl Operation {
     pub(crate) fn new(client: Client, request: reqwest::Result<Request>, settings: Settings) -> Result<Self, Error> {
         let mut request = request.map_err(|error| {
             let source = AttemptError::from(error).source;
-            cannot_be_built(String::new(), None, source)
+            Error::unsendable(None, source)
         })?;
-        let target = |request: &Request| target(request.method(), request.url());
+        let refuse =
+            |request: &Request, source: BoxError| Error::unsendable(Some((request.method(), request.url())), source);
         let method = request.method().clone();
         if !matches!(request.url().scheme(), "http" | "https") {
-            let refusal = Refusal::Scheme;
-            return Err(cannot_be_built(target(&request), Some(method), refusal.into()));
+            return Err(refuse(&request, Refusal::Scheme.into()));
         }
 
         let placed = placement::place(request.headers_mut(), &method, settings.key);
-        let placed = placed.map_err(|error| cannot_be_built(target(&request), Some(method.clone()), error.into()))?;
+        let placed = placed.map_err(|error| refuse(&request, error.into()))?;
         let (key, trust) = placed.unzip();
 
         let policy = settings.policy.unwrap_or_else(|| Arc::clone(client.policy()));
@@ -85,7 +85,7 @@ impl Operation {
             (attempts, timeout, deadline) => {
                 let limited = policy
                     .limited(attempts, timeout, deadline)
-                    .map_err(|error| cannot_be_built(target(&request), Some(method.clone()), error.into()))?;
+                    .map_err(|error| refuse(&request, error.into()))?;
                 Arc::new(limited)
             }
         };
@@ -182,13 +182,6 @@ impl Operation {
         !self.method().is_safe() && !self.terms.safety.unknown
     }
 
-    /// Whether the answer to an unsafe request is another URL's.
-    pub(crate) fn is_redirected(&self, answered: &Url) -> bool {
-        // What reqwest gives a response that was made by hand and has no URL.
-        const NO_URL: &str = "no.url.provided.local";
-        !self.method().is_safe() && answered.host_str() != Some(NO_URL) && !is_same_resource(self.url(), answered)
-    }
-
     /// The right to send, which one caller has at a time.
     pub(crate) fn take_turn(&self) -> Result<Turn<'_>, Error> {
         let mut state = self.state();
@@ -248,25 +241,6 @@ enum Refusal {
     Sending,
     #[error("the body of the operation is a stream and was sent before")]
     StreamUsed,
-}
-
-fn cannot_be_built(target: String, method: Option<Method>, source: BoxError) -> Error {
-    let evidence = Evidence::new(false, false);
-    let attempts = Record::without_attempts(method, StopReason::NotRetryable, evidence, None);
-    Error::new(ErrorKind::Request, target, attempts, Some(source))
-}
-
-pub(crate) fn target(method: &Method, url: &Url) -> String {
-    format!("{method} {}", Redacted(url))
-}
-
-/// User info goes into a header, and a fragment is never sent.
-fn is_same_resource(sent: &Url, answered: &Url) -> bool {
-    sent.scheme() == answered.scheme()
-        && sent.host() == answered.host()
-        && sent.port_or_known_default() == answered.port_or_known_default()
-        && sent.path() == answered.path()
-        && sent.query() == answered.query()
 }
 
 impl fmt::Debug for Operation {

@@ -1,8 +1,11 @@
 //! What the attempts of an operation together say about its effect.
 
+use std::fmt;
+
 use http::StatusCode;
 
 use crate::classify::Delivery;
+use crate::redirect::Redirect;
 
 /// What we know the operation did to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +17,16 @@ pub enum Outcome {
     NotDone,
     /// Some attempt may have acted, and nothing settled whether it did.
     Unknown,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Completed => "completed",
+            Self::NotDone => "not done",
+            Self::Unknown => "unknown",
+        })
+    }
 }
 
 /// What is known of one operation so far, over all of its attempts in all of its `send()`s.
@@ -34,8 +47,7 @@ pub(crate) struct Evidence {
 pub(crate) struct Exhibit {
     pub(crate) delivery: Delivery,
     pub(crate) status: Option<StatusCode>,
-    /// The answer came from another URL than the one the unsafe request was sent to.
-    pub(crate) redirected: bool,
+    pub(crate) redirect: Redirect,
 }
 
 impl Evidence {
@@ -60,15 +72,12 @@ impl Evidence {
         let Exhibit {
             delivery,
             status,
-            redirected,
+            redirect,
         } = exhibit;
         match (delivery, status.map(|status| status.as_u16())) {
-            // A followed 301 or 302 turns a POST into a GET: its 200 is not the POST's.
-            (_, Some(_)) if redirected => self.may_have_acted(),
-            (Delivery::Answered, Some(101 | 200..=299 | 303 | 304)) => {
-                self.completed = true;
-                self.acted = self.acted.saturating_add(1);
-            }
+            _ if redirect == Redirect::SeeOther => self.confirm(),
+            _ if redirect == Redirect::Astray => self.may_have_acted(),
+            (Delivery::Answered, Some(101 | 200..=299 | 303 | 304)) => self.confirm(),
             // Handed over unfollowed: the request went nowhere else.
             (Delivery::Answered, Some(301 | 302 | 307 | 308)) => {}
             (Delivery::Answered | Delivery::Unknown, _) => self.may_have_acted(),
@@ -77,6 +86,11 @@ impl Evidence {
             }
             (Delivery::NotSent | Delivery::Rejected, _) => {}
         }
+    }
+
+    const fn confirm(&mut self) {
+        self.completed = true;
+        self.acted = self.acted.saturating_add(1);
     }
 
     const fn may_have_acted(&mut self) {
@@ -122,7 +136,7 @@ mod tests {
             evidence.add(Exhibit {
                 delivery: *delivery,
                 status: StatusCode::from_u16(*status).ok(),
-                redirected: false,
+                redirect: Redirect::None,
             });
         }
         evidence
@@ -197,14 +211,27 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_of_another_url_confirms_nothing() {
+    fn the_answer_of_another_request_confirms_nothing() {
         let mut evidence = UNSAFE;
         evidence.add(Exhibit {
             delivery: Answered,
             status: Some(StatusCode::OK),
-            redirected: true,
+            redirect: Redirect::Astray,
         });
         assert_eq!(evidence.outcome(), Outcome::Unknown);
+    }
+
+    #[test]
+    fn a_303_confirms_whatever_comes_of_following_it() {
+        for (delivery, status) in [(Answered, Some(StatusCode::OK)), (Unknown, None)] {
+            let mut evidence = UNSAFE;
+            evidence.add(Exhibit {
+                delivery,
+                status,
+                redirect: Redirect::SeeOther,
+            });
+            assert_eq!(evidence.outcome(), Outcome::Completed);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
-use reqwest::{Request, Response};
+use reqwest::{Request, Response, Url};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::Instrument;
 
@@ -16,6 +16,7 @@ use crate::classify::failure::{AttemptError, BoxError, Failure};
 use crate::decision::{Ending, Judgement, Machine, Next};
 use crate::error::{Error, ErrorKind, StatusFailure};
 use crate::operation::{Operation, Turn};
+use crate::redirect::{Redirect, Trail};
 use crate::retry_after;
 use crate::telemetry;
 
@@ -57,17 +58,15 @@ where
             Ok(request) => request,
             Err(error) => return Err(run.without_request(error.into())),
         };
-        let touch = operation.is_unprotected().then(|| Touch::watch(&mut request));
+        let watch = Watch::set(operation, sender, &mut request);
         let span = telemetry::attempt_span(operation, run.machine.attempts());
         let started = Instant::now();
         let rules = run.body_rules(after(started, limit));
         // Dropped from here on, the operation may have acted.
         run.turn.leave(run.machine.evidence().with_attempt_under_way());
-        let mut held = attempt(request, send, &rules).instrument(span.clone()).await;
-        if let (Held::Failure { failure, .. }, Some(touch)) = (&mut held, touch) {
-            *failure = failure.watched(touch.happened(), sender == Sender::Inner);
-        }
-        let (attempt, next) = run.judge(&held, started);
+        let attempt = attempt(request, send, &rules).instrument(span.clone());
+        let held = watch.qualify(Trail::around(watch.trail.clone(), attempt).await);
+        let (attempt, next) = run.judge(&held, &watch, started);
         telemetry::record_attempt(&span, &attempt);
         drop(span);
         match next {
@@ -117,22 +116,23 @@ enum Held {
 }
 
 impl Held {
-    fn ending(&self, operation: &Operation) -> Ending {
+    fn ending(&self, watch: &Watch) -> Ending {
         match self {
             Held::Response(response) => Ending::Answer {
                 status: response.status(),
                 retry_after: asked(response),
-                redirected: operation.is_redirected(response.url()),
+                redirect: watch.redirect(Some(response.url())),
             },
             Held::Lost(lost) => Ending::BodyLost {
                 status: lost.status(),
-                redirected: operation.is_redirected(lost.url()),
+                redirect: watch.redirect(Some(lost.url())),
                 out_of_time: lost.out_of_time(),
             },
             Held::Failure {
                 failure, out_of_time, ..
             } => Ending::Failure {
                 finding: failure.finding,
+                redirect: watch.redirect(None),
                 out_of_time: *out_of_time,
             },
         }
@@ -155,6 +155,50 @@ impl Held {
             Held::Lost(lost) => (ErrorKind::Body, lost.into_error()),
             Held::Failure { failure, source, .. } => (failure.kind, source),
         }
+    }
+}
+
+/// What is noticed of an attempt besides its result.
+struct Watch<'a> {
+    operation: &'a Operation,
+    sender: Sender,
+    /// Only where nothing makes a repeat harmless.
+    touch: Option<Touch>,
+    /// Only of an unsafe request, through a client that tells.
+    trail: Option<Trail>,
+}
+
+impl<'a> Watch<'a> {
+    fn set(operation: &'a Operation, sender: Sender, request: &mut Request) -> Self {
+        let method = operation.method();
+        let told = sender == Sender::Inner && operation.client().tells_redirects() && !method.is_safe();
+        Self {
+            operation,
+            sender,
+            touch: operation.is_unprotected().then(|| Touch::watch(request)),
+            trail: told.then(|| Trail::of(method)),
+        }
+    }
+
+    fn redirect(&self, answered: Option<&Url>) -> Redirect {
+        let Self { operation, trail, .. } = self;
+        match (trail, answered) {
+            (Some(trail), _) => trail.redirect(),
+            (None, Some(answered)) => Redirect::seen(operation.method(), operation.url(), answered),
+            (None, None) => Redirect::None,
+        }
+    }
+
+    fn qualify(&self, mut held: Held) -> Held {
+        if let Held::Failure { failure, .. } = &mut held {
+            if let Some(touch) = &self.touch {
+                *failure = failure.watched(touch.happened(), self.sender == Sender::Inner);
+            }
+            if self.trail.as_ref().is_some_and(Trail::was_followed) {
+                *failure = failure.after_redirect();
+            }
+        }
+        held
     }
 }
 
@@ -206,8 +250,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn judge(&mut self, held: &Held, started: Instant) -> (Attempt, Next) {
-        let ending = held.ending(self.operation);
+    fn judge(&mut self, held: &Held, watch: &Watch, started: Instant) -> (Attempt, Next) {
+        let ending = held.ending(watch);
         let elapsed = self.started.elapsed();
         let random = || self.operation.client().random();
         let Judgement { delivery, next } = self.machine.judge(elapsed, &ending, random);

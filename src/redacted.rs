@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use reqwest::Url;
+use reqwest::{Method, Url};
 
 pub(crate) struct Redacted<'a>(pub(crate) &'a Url);
 
@@ -19,6 +19,11 @@ impl fmt::Display for Redacted<'_> {
         }
         f.write_str(url.path())
     }
+}
+
+/// Method and URL as errors show them.
+pub(crate) fn target(method: &Method, url: &Url) -> String {
+    format!("{method} {}", Redacted(url))
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use reqwest::Response;
 use crate::attempts::{Attempts, Record, StopReason};
 use crate::classify::Delivery;
 use crate::error::Error;
-use crate::operation::target;
 use crate::outcome::{Evidence, Exhibit, Outcome};
-use crate::redacted::Redacted;
+use crate::redacted::{Redacted, target};
+use crate::redirect::Redirect;
 
 /// The record of the operation behind a response.
 ///
@@ -75,7 +75,7 @@ fn foreign(status: StatusCode) -> Attempts {
             Delivery::Unknown
         },
         status: Some(status),
-        redirected: false,
+        redirect: Redirect::None,
     });
     Record::without_attempts(None, StopReason::NotRetryable, evidence, None)
 }

@@ -60,7 +60,7 @@ pub(crate) fn record_attempt(span: &Span, attempt: &Attempt) {
     if span.is_disabled() {
         return;
     }
-    span.record("steadfast.delivery", tracing::field::debug(attempt.delivery()));
+    span.record("steadfast.delivery", tracing::field::display(attempt.delivery()));
     if let Some(status) = attempt.status() {
         span.record("http.response.status_code", status.as_u16());
         if status.is_client_error() || status.is_server_error() {
@@ -109,12 +109,12 @@ pub(crate) fn record_result(span: &Span, result: &Result<Response, Error>) {
 fn record_attempts(span: &Span, attempts: &Attempts) {
     span.record("steadfast.attempts", attempts.len());
     span.record("steadfast.stop_reason", tracing::field::display(attempts.stop_reason()));
-    span.record("steadfast.outcome", tracing::field::debug(attempts.outcome()));
+    span.record("steadfast.outcome", tracing::field::display(attempts.outcome()));
     span.in_scope(|| {
         debug!(
             steadfast.attempts = attempts.len(),
             steadfast.stop_reason = %attempts.stop_reason(),
-            steadfast.outcome = ?attempts.outcome(),
+            steadfast.outcome = %attempts.outcome(),
             steadfast.elapsed_ms = milliseconds(attempts.elapsed()),
             "operation ended"
         );

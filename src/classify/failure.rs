@@ -42,22 +42,28 @@ impl Failure {
 
     const UNRECOGNISED: Self = Self::last(ErrorKind::Other, Delivery::Unknown);
 
+    /// What is left of it after a redirect: the request before that was answered.
+    pub(crate) fn after_redirect(mut self) -> Self {
+        if self.finding.delivery == Delivery::NotSent {
+            self.finding.delivery = Delivery::Unknown;
+        }
+        self
+    }
+
     /// What is left of it where the body of the request was watched (see [`crate::body::touch`]).
     ///
     /// A failure to connect after the body was touched came after a redirect. A body that nothing touched was not sent,
     /// if it was this crate that gave it to reqwest: what another sender does with it is not known.
-    pub(crate) fn watched(self, touched: bool, by_reqwest: bool) -> Self {
+    pub(crate) fn watched(mut self, touched: bool, by_reqwest: bool) -> Self {
         let connecting = matches!(self.kind, ErrorKind::Dns | ErrorKind::Connect | ErrorKind::Tls);
-        let Finding { delivery, retry } = self.finding;
-        let delivery = match delivery {
-            Delivery::NotSent if touched && connecting => Delivery::Unknown,
-            Delivery::Unknown if !touched && by_reqwest && retry => Delivery::NotSent,
-            delivery => delivery,
-        };
-        Self {
-            kind: self.kind,
-            finding: Finding { delivery, retry },
+        match self.finding.delivery {
+            Delivery::NotSent if touched && connecting => self.finding.delivery = Delivery::Unknown,
+            Delivery::Unknown if !touched && by_reqwest && self.finding.retry => {
+                self.finding.delivery = Delivery::NotSent;
+            }
+            _ => {}
         }
+        self
     }
 
     const fn not_sent(kind: ErrorKind) -> Self {

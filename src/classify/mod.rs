@@ -4,6 +4,8 @@
 //! Both are pure. Whether a repeat of an attempt whose delivery is unknown is *allowed* is not decided here but in
 //! [`crate::replay`].
 
+use std::fmt;
+
 pub(crate) mod failure;
 pub(crate) mod status;
 
@@ -19,6 +21,17 @@ pub enum Delivery {
     Unknown,
     /// The server answered the request with a 1xx, 2xx or 3xx status.
     Answered,
+}
+
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::NotSent => "not sent",
+            Self::Rejected => "rejected",
+            Self::Unknown => "unknown",
+            Self::Answered => "answered",
+        })
+    }
 }
 
 /// What an attempt proves, before anyone asks whether a repeat is allowed.

@@ -11,7 +11,7 @@ pub(crate) struct Circumstances {
     pub(crate) asks_to_wait: bool,
     /// An earlier attempt with the same key may still be running.
     pub(crate) may_be_in_progress: bool,
-    /// An unsafe request was redirected: the answer is another URL's, and the first one may have acted.
+    /// The answer is another request's, and the one that was sent may have acted.
     pub(crate) redirected: bool,
 }
 

@@ -37,13 +37,14 @@ fn answer(status: u16, retry_after: Option<Duration>) -> Ending {
     Ending::Answer {
         status: StatusCode::from_u16(status).unwrap(),
         retry_after,
-        redirected: false,
+        redirect: Redirect::None,
     }
 }
 
 fn unknown_failure(out_of_time: bool) -> Ending {
     Ending::Failure {
         finding: Finding::retry(Delivery::Unknown),
+        redirect: Redirect::None,
         out_of_time,
     }
 }
@@ -51,7 +52,7 @@ fn unknown_failure(out_of_time: bool) -> Ending {
 fn body_lost(out_of_time: bool) -> Ending {
     Ending::BodyLost {
         status: StatusCode::OK,
-        redirected: false,
+        redirect: Redirect::None,
         out_of_time,
     }
 }
@@ -220,6 +221,7 @@ fn what_cannot_have_acted_is_repeated_whatever_the_method() {
     let policy = Policy::default();
     let not_sent = Ending::Failure {
         finding: Finding::retry(Delivery::NotSent),
+        redirect: Redirect::None,
         out_of_time: false,
     };
     for ending in [answer(429, None), answer(503, Some(Duration::ZERO)), not_sent] {
@@ -323,16 +325,22 @@ fn any_ending() -> impl Strategy<Value = Ending> {
         Just(Delivery::Rejected),
         Just(Delivery::Unknown),
     ];
+    let redirect = prop_oneof![
+        4 => Just(Redirect::None),
+        1 => Just(Redirect::SeeOther),
+        1 => Just(Redirect::Astray),
+    ];
     prop_oneof![
-        (100..=599_u16, asked, any::<bool>()).prop_map(|(status, retry_after, redirected)| Ending::Answer {
+        (100..=599_u16, asked, redirect).prop_map(|(status, retry_after, redirect)| Ending::Answer {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after,
-            redirected,
+            redirect,
         }),
         any::<bool>().prop_map(body_lost),
         (delivery, any::<bool>(), any::<bool>()).prop_map(|(delivery, retry, out_of_time)| {
             Ending::Failure {
                 finding: Finding { delivery, retry },
+                redirect: Redirect::None,
                 out_of_time,
             }
         }),
