@@ -8,4 +8,5 @@
     missing_docs
 )]
 
+mod examples;
 mod server;
