@@ -63,7 +63,7 @@ async fn the_quickstart_charges_once_in_three_attempts() {
         panic!("not three attempts:\n{}", ran.out);
     };
     assert!(lost.contains("connection lost") && lost.contains("unknown"), "{lost}");
-    assert!(busy.contains("429") && busy.contains("Rejected"), "{busy}");
+    assert!(busy.contains("429") && busy.contains("rejected"), "{busy}");
     assert!(replayed.contains("201") && replayed.contains("answered"), "{replayed}");
     assert!(
         ran.out.contains("3 requests, all with the same Idempotency-Key"),
