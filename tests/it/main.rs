@@ -8,5 +8,8 @@
     missing_docs
 )]
 
+mod deadline;
 mod examples;
 mod server;
+mod transport;
+mod waits;
