@@ -10,6 +10,8 @@
 
 mod deadline;
 mod examples;
+mod keys;
+mod replay;
 mod server;
 mod transport;
 mod waits;
