@@ -11,6 +11,7 @@
 mod deadline;
 mod examples;
 mod keys;
+mod operation;
 mod replay;
 mod server;
 mod transport;
