@@ -13,6 +13,8 @@ mod examples;
 mod keys;
 mod operation;
 mod replay;
+mod reports;
 mod server;
+mod telemetry;
 mod transport;
 mod waits;
