@@ -8,6 +8,7 @@
     missing_docs
 )]
 
+mod bodies_loop;
 mod deadline;
 mod examples;
 mod keys;
