@@ -15,6 +15,7 @@ mod keys;
 mod operation;
 mod replay;
 mod reports;
+mod scripts;
 mod server;
 mod telemetry;
 mod transport;
