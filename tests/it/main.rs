@@ -8,5 +8,15 @@
     missing_docs
 )]
 
+mod bodies_loop;
+mod deadline;
 mod examples;
+mod keys;
+mod operation;
+mod replay;
+mod reports;
+mod scripts;
 mod server;
+mod telemetry;
+mod transport;
+mod waits;
