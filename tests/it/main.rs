@@ -10,3 +10,5 @@
 
 mod examples;
 mod server;
+mod statuses;
+mod wire;
