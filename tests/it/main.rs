@@ -12,3 +12,4 @@ mod examples;
 mod server;
 mod statuses;
 mod wire;
+mod wire_failures;
