@@ -12,4 +12,6 @@ mod examples;
 mod server;
 mod statuses;
 mod wire;
+mod wire_bodies;
 mod wire_failures;
+mod wire_responses;
