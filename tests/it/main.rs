@@ -14,4 +14,5 @@ mod statuses;
 mod wire;
 mod wire_bodies;
 mod wire_failures;
+mod wire_requests;
 mod wire_responses;
