@@ -14,5 +14,6 @@ mod statuses;
 mod wire;
 mod wire_bodies;
 mod wire_failures;
+mod wire_pool;
 mod wire_requests;
 mod wire_responses;
