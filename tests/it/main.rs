@@ -9,6 +9,7 @@
 )]
 
 mod examples;
+mod hostile;
 mod server;
 mod statuses;
 mod wire;
