@@ -231,7 +231,8 @@ async fn a_chunked_body_not_over_after_a_second_is_handed_over_with_what_came() 
     let begun = Reply::new().send(format!("HTTP/1.1 200 OK\r\n{UNKNOWN}\r\n\r\n5\r\nhello\r\n"));
     let server = Server::start([begun.hold(gate.clone()).send("6\r\n world\r\n0\r\n\r\n")]).await;
     let started = Instant::now();
-    let response = timeout(LONG, get(&server, quick())).await.unwrap().unwrap();
+    let policy = quick().attempt_timeout(LONG * 2);
+    let response = timeout(LONG, get(&server, policy)).await.unwrap().unwrap();
     assert!(started.elapsed() >= ms(1_000));
     gate.notify_one();
     assert_eq!(response.text().await.unwrap(), "hello world");

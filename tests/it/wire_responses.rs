@@ -13,8 +13,8 @@ use crate::wire::{assert_healed, client, http, ms, over, quick};
 /// How the body gets to the caller.
 const WAYS: [fn(RequestBuilder) -> RequestBuilder; 3] = [|r| r, RequestBuilder::buffered, RequestBuilder::streamed];
 
-/// The answer to a GET, once for each way, with the server that gave it.
-async fn answers(reply: Reply) -> Vec<Response> {
+/// The answer to a GET, once for each way, and the server that may still be sending it.
+async fn answers(reply: Reply) -> (Server, Vec<Response>) {
     let server = Server::repeat(reply).await;
     let mut responses = Vec::new();
     for way in WAYS {
@@ -22,7 +22,7 @@ async fn answers(reply: Reply) -> Vec<Response> {
         responses.push(way(request).send().await.unwrap());
     }
     assert_eq!(server.requests().len(), WAYS.len());
-    responses
+    (server, responses)
 }
 
 #[tokio::test]
@@ -65,14 +65,16 @@ async fn a_response_keeps_its_http_version() {
 
 #[tokio::test]
 async fn a_body_can_be_read_as_json() {
-    for response in answers(Reply::ok(r#"{"amount": 1}"#)).await {
+    let (_server, responses) = answers(Reply::ok(r#"{"amount": 1}"#)).await;
+    for response in responses {
         assert_eq!(response.json::<Value>().await.unwrap(), json!({"amount": 1}));
     }
 }
 
 #[tokio::test]
 async fn a_body_can_be_read_as_text() {
-    for response in answers(Reply::ok("grüezi")).await {
+    let (_server, responses) = answers(Reply::ok("grüezi")).await;
+    for response in responses {
         assert_eq!(response.text().await.unwrap(), "grüezi");
     }
 }
@@ -80,7 +82,8 @@ async fn a_body_can_be_read_as_text() {
 #[tokio::test]
 async fn a_body_can_be_read_as_bytes() {
     let body = vec![7; 100_000];
-    for response in answers(Reply::ok(body.clone())).await {
+    let (_server, responses) = answers(Reply::ok(body.clone())).await;
+    for response in responses {
         assert!(response.bytes().await.unwrap() == body);
     }
 }
@@ -88,7 +91,8 @@ async fn a_body_can_be_read_as_bytes() {
 #[tokio::test]
 async fn a_body_can_be_read_in_chunks() {
     let body = vec![7; 100_000];
-    for mut response in answers(Reply::ok(body.clone()).chunked()).await {
+    let (_server, responses) = answers(Reply::ok(body.clone()).chunked()).await;
+    for mut response in responses {
         let mut read = Vec::new();
         while let Some(chunk) = response.chunk().await.unwrap() {
             read.extend(chunk);
@@ -118,7 +122,8 @@ fn gzip(body: impl Into<Vec<u8>>) -> Reply {
 
 #[tokio::test]
 async fn a_gzip_body_is_decoded() {
-    for response in answers(gzip(GZIPPED)).await {
+    let (_server, responses) = answers(gzip(GZIPPED)).await;
+    for response in responses {
         assert_eq!(response.text().await.unwrap(), "hello hello hello hello");
     }
 }
