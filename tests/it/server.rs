@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{io, iter, thread};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -190,7 +190,11 @@ impl Server {
     }
 
     async fn run(script: Box<dyn Iterator<Item = Reply> + Send>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        // What nobody reads must not vanish in the buffers of the system and look as if it was.
+        socket.set_send_buffer_size(16 << 10).expect("a small buffer");
+        socket.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+        let listener = socket.listen(1024).expect("a free port");
         let addr = listener.local_addr().expect("a bound address");
         let state = Arc::new(State {
             script: Mutex::new(script.peekable()),
