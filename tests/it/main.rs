@@ -10,6 +10,7 @@
 
 mod bodies_loop;
 mod deadline;
+mod documents;
 mod examples;
 mod hostile;
 mod keys;
