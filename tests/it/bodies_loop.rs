@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http_body_util::BodyExt;
 use reqwest::Response;
 use steadfast::{Client, Delivery, ErrorKind, Outcome, ResponseExt, StopReason};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::transport::{Part, Step, Transport, URL, answer, client, data, hang, millis, no_backoff, pause, secs};
 
@@ -30,7 +30,8 @@ fn ticking(times: usize) -> Step {
 async fn read(mut response: Response) -> (Bytes, Option<reqwest::Error>) {
     let mut read = Vec::new();
     loop {
-        match response.chunk().await {
+        let chunk = timeout(secs(86_400), response.chunk()).await;
+        match chunk.expect("a body that ends within a day") {
             Ok(Some(chunk)) => read.extend_from_slice(&chunk),
             Ok(None) => return (read.into(), None),
             Err(error) => return (read.into(), Some(error)),
