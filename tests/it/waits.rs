@@ -117,6 +117,27 @@ async fn full_jitter_is_uniform_below_a_bound_that_doubles_to_its_cap() {
     }
 }
 
+// field 12
+#[tokio::test(start_paused = true)]
+async fn no_base_and_no_cap_makes_a_loop_that_outlives_its_attempts() {
+    let (zero, second) = (Duration::ZERO, secs(1));
+    for (base, cap) in [(zero, second), (second, zero), (zero, zero), (Duration::MAX, zero)] {
+        let client = client(Policy::builder().backoff(Backoff::full_jitter(base, cap)));
+        let transport = Transport::always(fail(ConnectionReset));
+        let error = client.get(URL).send_with(transport.send()).await.unwrap_err();
+        assert_eq!(transport.times(), [zero; 3]);
+        assert_eq!(error.stop_reason(), StopReason::MaxAttempts);
+    }
+    let waits = waits(
+        &seeded(Backoff::full_jitter(Duration::MAX, millis(5)), 12),
+        [fail(ConnectionReset), answer(200)],
+    )
+    .await;
+    assert!(waits.len() == 1 && waits[0] <= millis(5), "{waits:?}");
+    let endless = client(Policy::builder().backoff(Backoff::constant(Duration::MAX)));
+    assert_eq!(stop_at_once(&endless, answer(503)).await, StopReason::Deadline);
+}
+
 // field 13
 #[tokio::test(start_paused = true)]
 async fn a_seeded_client_repeats_its_waits_and_two_others_differ() {
