@@ -40,6 +40,18 @@ Examples:
   call POST http://127.0.0.1:8080/pay --data 'amount=1' --key order-4711-charge-v1
 ";
 
+/// The options that a value follows.
+const VALUED: [&str; 8] = [
+    "--json",
+    "--data",
+    "-H",
+    "--header",
+    "--key",
+    "--deadline",
+    "--attempt-timeout",
+    "--attempts",
+];
+
 type Failure = Box<dyn Error>;
 
 #[tokio::main]
@@ -148,6 +160,9 @@ impl Arguments {
                 "--no-key" => parsed.no_key = true,
                 "--streamed" => parsed.streamed = true,
                 option if option.starts_with('-') => {
+                    if !VALUED.contains(&option) {
+                        return Err(format!("{option}: no such option").into());
+                    }
                     let set = parsed.set(option, arguments.next());
                     set.map_err(|error| format!("{option}: {error}"))?;
                 }
@@ -172,8 +187,8 @@ impl Arguments {
             "--key" => self.key = Some(IdempotencyKey::parse(value)?),
             "--deadline" => self.deadline = Some(duration(&value)?),
             "--attempt-timeout" => self.attempt_timeout = Some(duration(&value)?),
-            "--attempts" => self.attempts = Some(value.parse().map_err(|_| format!("{value:?} is not a number"))?),
-            _ => return Err("no such option".into()),
+            // "--attempts", the last of those that have a value.
+            _ => self.attempts = Some(value.parse().map_err(|_| format!("{value:?} is not a number"))?),
         }
         Ok(())
     }

@@ -54,36 +54,37 @@ where
             Ok(limit) => limit,
             Err(reason) => return Err(run.too_late(reason)),
         };
-        let mut request = match operation.next_request() {
-            Ok(request) => request,
+        let (request, watch) = match operation.next_request() {
+            Ok(request) => Watch::over(request, operation, sender),
             Err(error) => return Err(run.without_request(error.into())),
         };
-        let watch = Watch::set(operation, sender, &mut request);
         let span = telemetry::attempt_span(operation, run.machine.attempts());
         let started = Instant::now();
         let rules = run.body_rules(after(started, limit));
         // Dropped from here on, the operation may have acted.
         run.turn.leave(run.machine.evidence().with_attempt_under_way());
-        let attempt = attempt(request, send, &rules).instrument(span.clone());
+        let attempt = attempt(span.in_scope(|| send(request)), &rules).instrument(span.clone());
         let held = watch.qualify(Trail::around(watch.trail.clone(), attempt).await);
         let (attempt, next) = run.judge(&held, &watch, started);
         telemetry::record_attempt(&span, &attempt);
         drop(span);
         match next {
-            Next::Stop(reason) => return run.stop(reason, attempt, held, &rules).await,
             Next::Retry(wait) => run.wait(wait, attempt, held).await,
+            Next::Stop(reason) => {
+                let held = held.with_body(&rules).await;
+                return run.end(reason, attempt, started, held);
+            }
         }
     }
 }
 
-/// Sends one request and reads the body of a success: the time limit is over both (R29).
-async fn attempt<F, Fut, E>(request: Request, send: &F, rules: &Rules) -> Held
+/// Waits for the answer and reads the body of a success: the time limit is over both (R29).
+async fn attempt<Fut, E>(sending: Fut, rules: &Rules) -> Held
 where
-    F: Fn(Request) -> Fut + Send + Sync,
     Fut: Future<Output = Result<Response, E>> + Send,
     E: Into<AttemptError>,
 {
-    let answer = timeout_at(rules.attempt_ends, send(request)).await;
+    let answer = timeout_at(rules.attempt_ends, sending).await;
     match answer.map(|answer| answer.map_err(Into::into)) {
         Err(_) => Held::Failure {
             failure: Failure::TIMEOUT,
@@ -107,7 +108,7 @@ where
 /// What an attempt left in our hands.
 enum Held {
     Response(Response),
-    Lost(LostBody),
+    Lost(Box<LostBody>),
     Failure {
         failure: Failure,
         source: BoxError,
@@ -116,6 +117,17 @@ enum Held {
 }
 
 impl Held {
+    /// The answer that is given back, with its body: that of a success was read before it was judged.
+    async fn with_body(self, rules: &Rules) -> Self {
+        match self {
+            Held::Response(response) if !response.status().is_success() => {
+                let read = read::read(response, rules).await;
+                Held::Response(read.unwrap_or_else(LostBody::into_response))
+            }
+            held => held,
+        }
+    }
+
     fn ending(&self, watch: &Watch) -> Ending {
         match self {
             Held::Response(response) => Ending::Answer {
@@ -169,15 +181,16 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn set(operation: &'a Operation, sender: Sender, request: &mut Request) -> Self {
+    fn over(mut request: Request, operation: &'a Operation, sender: Sender) -> (Request, Self) {
         let method = operation.method();
         let told = sender == Sender::Inner && operation.client().tells_redirects() && !method.is_safe();
-        Self {
+        let watch = Self {
             operation,
             sender,
-            touch: operation.is_unprotected().then(|| Touch::watch(request)),
+            touch: operation.is_unprotected().then(|| Touch::watch(&mut request)),
             trail: told.then(|| Trail::of(method)),
-        }
+        };
+        (request, watch)
     }
 
     fn redirect(&self, answered: Option<&Url>) -> Redirect {
@@ -291,29 +304,20 @@ impl<'a> Run<'a> {
     }
 
     /// The end: a response in hand is given back, whatever its status.
-    async fn stop(
+    fn end(
         mut self,
         reason: StopReason,
         mut attempt: Attempt,
+        started: Instant,
         held: Held,
-        rules: &Rules,
     ) -> Result<Response, Error> {
-        let Held::Response(response) = held else {
-            self.attempts.push(attempt);
+        attempt.took = started.elapsed();
+        self.attempts.push(attempt);
+        let Held::Response(mut response) = held else {
             let (kind, source) = held.into_failure();
             return Err(self.error(kind, reason, Some(source)));
         };
-        let mut response = if response.status().is_success() {
-            response
-        } else {
-            let begun = Instant::now();
-            let read = read::read(response, rules).await;
-            attempt.took += begun.elapsed();
-            read.unwrap_or_else(LostBody::into_response)
-        };
-        self.attempts.push(attempt);
-        let attempts = self.record(reason);
-        response.extensions_mut().insert(attempts);
+        response.extensions_mut().insert(self.record(reason));
         Ok(response)
     }
 

@@ -138,8 +138,14 @@ impl RequestBuilder {
     /// An [`Error`] where there is no response to give: the last attempt brought none, or the request could not be
     /// built. A response with a failing status is `Ok`, also after retries that did not help:
     /// [`into_result`](crate::ResponseExt::into_result) makes it an error that keeps the record.
-    pub async fn send(self) -> Result<Response, Error> {
-        self.into_operation()?.send().await
+    pub fn send(self) -> impl Future<Output = Result<Response, Error>> + Send + use<> {
+        let operation = self.into_operation();
+        async move {
+            match operation {
+                Ok(ref operation) => operation.send().await,
+                Err(error) => Err(error),
+            }
+        }
     }
 
     /// A copy for another operation: it gets a key of its own, but for one the caller gave. `None` where the body is a
@@ -239,13 +245,19 @@ impl RequestBuilder {
     /// # Errors
     ///
     /// As of [`send`](RequestBuilder::send). An error of `send` is classified as [`AttemptError`] says.
-    pub async fn send_with<F, Fut, E>(self, send: F) -> Result<Response, Error>
+    pub fn send_with<F, Fut, E>(self, send: F) -> impl Future<Output = Result<Response, Error>> + Send + use<F, Fut, E>
     where
         F: Fn(Request) -> Fut + Send + Sync,
         Fut: Future<Output = Result<Response, E>> + Send,
         E: Into<AttemptError>,
     {
-        pipeline::run(&self.into_operation()?, Sender::Caller, send).await
+        let operation = self.into_operation();
+        async move {
+            match operation {
+                Ok(ref operation) => pipeline::run(operation, Sender::Caller, send).await,
+                Err(error) => Err(error),
+            }
+        }
     }
 
     pub(crate) fn new(client: Client, request: reqwest::RequestBuilder) -> Self {

@@ -30,7 +30,7 @@ fn rows(attempts: &Attempts) -> Vec<Row> {
     ];
     let mut rows = vec![head.map(str::to_owned)];
     for (position, attempt) in attempts.iter().enumerate() {
-        // Not by the wait: the deadline can also pass in the wait after the last attempt.
+        // Not by the wait: the deadline may have passed while the operation waited.
         let is_last = position + 1 == attempts.len();
         let why = if is_last {
             format!("stopped: {}", attempts.stop_reason())
@@ -41,7 +41,7 @@ fn rows(attempts: &Attempts) -> Vec<Row> {
             attempt.number().to_string(),
             millis(attempt.started_after()),
             what_came(attempt),
-            format!("{:?}", attempt.delivery()),
+            attempt.delivery().to_string(),
             attempt.waited().map_or_else(|| "-".to_owned(), millis),
             why,
         ]);
@@ -80,7 +80,7 @@ fn outcome(outcome: Outcome) -> String {
         Outcome::Unknown => "it may have had an effect, and nothing tells",
         _ => "see the documentation",
     };
-    format!("{outcome:?}, {meaning}")
+    format!("{outcome}, {meaning}")
 }
 
 fn at_most_once(attempts: &Attempts) -> &'static str {

@@ -62,18 +62,18 @@ impl LostBody {
         self.out_of_time
     }
 
-    pub(crate) fn into_error(self) -> BoxError {
+    pub(crate) fn into_error(self: Box<Self>) -> BoxError {
         self.error
     }
 
     /// The response with what came of its body, and the failure at the end of that.
-    pub(crate) fn into_response(self) -> Response {
+    pub(crate) fn into_response(self: Box<Self>) -> Response {
         self.head.join(HandedBody::failed(self.frames, self.error))
     }
 }
 
 /// The response with its body read, or handed over where the rules say so.
-pub(crate) async fn read(response: Response, rules: &Rules) -> Result<Response, LostBody> {
+pub(crate) async fn read(response: Response, rules: &Rules) -> Result<Response, Box<LostBody>> {
     let length = response.content_length();
     if length == Some(0) || response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Ok(response);
@@ -84,18 +84,16 @@ pub(crate) async fn read(response: Response, rules: &Rules) -> Result<Response, 
         Mode::Buffered => length.is_some_and(|length| length > buffer),
         Mode::ByAnswer => buffer == 0 || length.is_some_and(|length| length > buffer) || flows(&response),
     };
-    let (head, body) = Head::split(response);
-    let reader = Reader {
-        head,
-        body,
-        frames: VecDeque::new(),
-        held: 0,
-    };
+    let mut reader = Reader::new(response);
     if handed_over {
         return Ok(reader.hand_over(rules.flow));
     }
     let hurried = length.is_none() && rules.mode == Mode::ByAnswer;
-    reader.read(rules, hurried).await
+    match reader.fill(rules, hurried).await {
+        Filled::Whole => Ok(reader.whole()),
+        Filled::Enough => Ok(reader.hand_over(rules.flow)),
+        Filled::Lost { error, out_of_time } => Err(reader.lost(error, out_of_time)),
+    }
 }
 
 /// Types that are sent piece by piece, each piece for its own sake.
@@ -126,45 +124,82 @@ struct Reader {
     body: Body,
     frames: VecDeque<Frame<Bytes>>,
     held: usize,
+    ended: bool,
+}
+
+/// Why reading stopped.
+enum Filled {
+    Whole,
+    /// More than is held, or all that patience waits for.
+    Enough,
+    Lost {
+        error: BoxError,
+        out_of_time: bool,
+    },
 }
 
 impl Reader {
+    fn new(response: Response) -> Self {
+        let (head, body) = Head::split(response);
+        Self {
+            head,
+            body,
+            frames: VecDeque::new(),
+            held: 0,
+            ended: false,
+        }
+    }
+
     /// A body of unknown length is read in a hurry: when patience is over it is handed over unfinished, if any of it
     /// has come. If none has, it is waited for like any other.
-    async fn read(mut self, rules: &Rules, hurried: bool) -> Result<Response, LostBody> {
+    async fn fill(&mut self, rules: &Rules, hurried: bool) -> Filled {
         let patience_ends = after(Instant::now(), PATIENCE);
         let mut until = rules.attempt_ends;
         if hurried {
             until = until.min(patience_ends);
         }
         loop {
-            match timeout_at(until, self.body.frame()).await {
-                Ok(None) => return Ok(self.whole()),
-                Ok(Some(Err(error))) => return Err(self.lost(error.into(), false)),
-                Ok(Some(Ok(frame))) => {
-                    self.hold(frame);
-                    let late = hurried && self.held > 0 && patience_ends <= Instant::now();
-                    if late || self.held > rules.buffer {
-                        return Ok(self.hand_over(rules.flow));
-                    }
+            let frame = timeout_at(until, self.body.frame()).await;
+            match frame {
+                Ok(None) => return Filled::Whole,
+                Ok(Some(Err(error))) => {
+                    return Filled::Lost {
+                        error: error.into(),
+                        out_of_time: false,
+                    };
                 }
-                Err(_) if hurried && self.held > 0 => return Ok(self.hand_over(rules.flow)),
-                Err(_) if until < rules.attempt_ends => until = rules.attempt_ends,
-                Err(_) => {
-                    let error = out_of_time("response body stalled until the end of the attempt");
-                    return Err(self.lost(error, true));
-                }
+                Ok(Some(Ok(frame))) => self.hold(frame),
+                Err(_) => {}
+            }
+            if self.held > rules.buffer {
+                return Filled::Enough;
+            }
+            // Asked after every frame: one that is always ready would never let the timer speak.
+            let now = Instant::now();
+            if hurried && self.held > 0 && now >= until.min(patience_ends) {
+                return Filled::Enough;
+            }
+            if now >= rules.attempt_ends {
+                return Filled::Lost {
+                    error: out_of_time("response body stalled until the end of the attempt"),
+                    out_of_time: true,
+                };
+            }
+            if now >= until {
+                until = rules.attempt_ends;
             }
         }
     }
 
+    /// Keeps what says something: no empty frame, of which a server may send any number, and nothing after trailers.
     fn hold(&mut self, frame: Frame<Bytes>) {
         let bytes = frame.data_ref().map(Bytes::len);
-        // An empty frame says nothing, and a server may send any number of them.
-        if bytes != Some(0) {
-            self.held = self.held.saturating_add(bytes.unwrap_or(0));
-            self.frames.push_back(frame);
+        if self.ended || bytes == Some(0) {
+            return;
         }
+        self.ended = bytes.is_none();
+        self.held = self.held.saturating_add(bytes.unwrap_or(0));
+        self.frames.push_back(frame);
     }
 
     fn whole(mut self) -> Response {
@@ -186,12 +221,12 @@ impl Reader {
         self.head.join(body)
     }
 
-    fn lost(self, error: BoxError, out_of_time: bool) -> LostBody {
-        LostBody {
+    fn lost(self, error: BoxError, out_of_time: bool) -> Box<LostBody> {
+        Box::new(LostBody {
             head: self.head,
             frames: self.frames,
             error,
             out_of_time,
-        }
+        })
     }
 }

@@ -8,10 +8,21 @@
     missing_docs
 )]
 
+mod bodies_loop;
+mod deadline;
+mod documents;
 mod examples;
 mod hostile;
+mod keys;
+mod operation;
+mod replay;
+mod reports;
+mod scripts;
 mod server;
 mod statuses;
+mod telemetry;
+mod transport;
+mod waits;
 mod wire;
 mod wire_bodies;
 mod wire_failures;

@@ -1,0 +1,239 @@
+//! Spans and events, as a subscriber sees them.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::io::ErrorKind::ConnectionReset;
+use std::sync::{Arc, Mutex};
+
+use steadfast::RequestBuilder;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::transport::{Step, Transport, answer, client, fail, hang, key, no_backoff, secs};
+
+type Fields = BTreeMap<&'static str, String>;
+
+/// A span with all that was ever recorded on it, or an event, in the order of their beginnings.
+#[derive(Clone, Debug)]
+struct Told {
+    name: String,
+    parent: Option<String>,
+    id: Option<Id>,
+    fields: Fields,
+}
+
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<Told>>>);
+
+struct Reader<'a>(&'a mut Fields);
+
+impl Visit for Reader<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::new();
+        attributes.record(&mut Reader(&mut fields));
+        let parent = context.span(id).and_then(|span| span.parent());
+        self.0.lock().unwrap().push(Told {
+            name: attributes.metadata().name().to_owned(),
+            parent: parent.map(|parent| parent.name().to_owned()),
+            id: Some(id.clone()),
+            fields,
+        });
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        let mut told = self.0.lock().unwrap();
+        let span = told.iter_mut().rev().find(|told| told.id.as_ref() == Some(id));
+        values.record(&mut Reader(&mut span.unwrap().fields));
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::new();
+        event.record(&mut Reader(&mut fields));
+        let parent = context.event_span(event).map(|span| span.name().to_owned());
+        let name = fields.remove("message").unwrap_or_default();
+        let id = None;
+        self.0.lock().unwrap().push(Told {
+            name,
+            parent,
+            id,
+            fields,
+        });
+    }
+}
+
+/// All that is told of a request that meets these steps.
+async fn told(request: RequestBuilder, steps: Vec<Step>) -> Vec<Told> {
+    // A callsite that is first met by a thread without a subscriber could count as of interest to none.
+    let meet_all = Transport::new([answer(503), answer(200)]);
+    let unheard = client(no_backoff()).get("http://example.com");
+    unheard.send_with(meet_all.send()).await.unwrap();
+
+    let recorder = Recorder::default();
+    let subscriber = Registry::default().with(recorder.clone());
+    let listening = tracing::subscriber::set_default(subscriber);
+    // What it comes to is the business of other tests.
+    let _ = request.send_with(Transport::new(steps).send()).await;
+    drop(listening);
+    recorder.0.lock().unwrap().clone()
+}
+
+fn named<'a>(told: &'a [Told], name: &str) -> Vec<&'a Told> {
+    told.iter().filter(|told| told.name == name).collect()
+}
+
+fn has(told: &Told, expected: &[(&str, &str)]) {
+    for (name, value) in expected {
+        assert_eq!(told.fields.get(name).map(String::as_str), Some(*value), "{name}");
+    }
+}
+
+fn post() -> RequestBuilder {
+    let client = client(no_backoff());
+    client.post("http://user:hunter2@api.example.com:8080/charges?token=hunter2#hunter2")
+}
+
+const TARGET: [(&str, &str); 4] = [
+    ("http.request.method", "POST"),
+    ("server.address", "api.example.com"),
+    ("server.port", "8080"),
+    ("url.full", "http://api.example.com:8080/charges"),
+];
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_is_a_span_and_each_attempt_a_span_inside_it() {
+    let told = told(post(), vec![fail(ConnectionReset), answer(503), answer(201)]).await;
+    let operations = named(&told, "operation");
+    assert_eq!(operations.len(), 1);
+    has(operations[0], &TARGET);
+    has(
+        operations[0],
+        &[
+            ("http.response.status_code", "201"),
+            ("steadfast.attempts", "3"),
+            ("steadfast.stop_reason", "done"),
+            ("steadfast.outcome", "completed"),
+        ],
+    );
+    assert_eq!(operations[0].fields.get("error.type"), None);
+
+    let attempts = named(&told, "attempt");
+    assert_eq!(attempts.len(), 3);
+    for attempt in &attempts {
+        assert_eq!(attempt.parent.as_deref(), Some("operation"));
+        has(attempt, &TARGET);
+        has(attempt, &[("otel.kind", "client")]);
+    }
+    has(
+        attempts[0],
+        &[("error.type", "reset"), ("steadfast.delivery", "unknown")],
+    );
+    assert_eq!(attempts[0].fields.get("http.response.status_code"), None);
+    has(
+        attempts[1],
+        &[("error.type", "503"), ("http.response.status_code", "503")],
+    );
+    has(
+        attempts[2],
+        &[("http.response.status_code", "201"), ("steadfast.delivery", "answered")],
+    );
+    assert_eq!(attempts[2].fields.get("error.type"), None);
+}
+
+// field 51
+#[tokio::test(start_paused = true)]
+async fn the_resend_count_is_absent_from_attempt_1_and_1_on_attempt_2() {
+    let told = told(post(), vec![answer(503), answer(503), answer(200)]).await;
+    let attempts = named(&told, "attempt");
+    let resends = attempts
+        .iter()
+        .map(|attempt| attempt.fields.get("http.request.resend_count"));
+    let resends: Vec<_> = resends.map(|count| count.map(String::as_str)).collect();
+    assert_eq!(resends, [None, Some("1"), Some("2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_wait_and_the_end_are_events() {
+    let refusal = answer(429).header("retry-after", "2");
+    let told = told(post(), vec![refusal, fail(ConnectionReset), answer(200)]).await;
+    let waits = named(&told, "waiting before the next attempt");
+    assert_eq!(waits.len(), 2);
+    has(
+        waits[0],
+        &[
+            ("steadfast.attempt", "1"),
+            ("steadfast.wait_ms", "2000"),
+            ("steadfast.retry_after_ms", "2000"),
+            ("http.response.status_code", "429"),
+        ],
+    );
+    has(
+        waits[1],
+        &[
+            ("steadfast.attempt", "2"),
+            ("steadfast.wait_ms", "0"),
+            ("error.type", "reset"),
+        ],
+    );
+    let ends = named(&told, "operation ended");
+    assert_eq!(ends.len(), 1);
+    has(
+        ends[0],
+        &[
+            ("steadfast.attempts", "3"),
+            ("steadfast.stop_reason", "done"),
+            ("steadfast.outcome", "completed"),
+            ("steadfast.elapsed_ms", "2000"),
+        ],
+    );
+    for event in waits.iter().chain(&ends) {
+        assert_eq!(event.parent.as_deref(), Some("operation"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_without_an_answer_says_what_failed_and_why_it_stopped() {
+    let request = post().without_idempotency_key().attempt_timeout(secs(1));
+    let told = told(request, vec![hang()]).await;
+    let operation = named(&told, "operation")[0];
+    has(
+        operation,
+        &[
+            ("error.type", "timeout"),
+            ("steadfast.attempts", "1"),
+            ("steadfast.stop_reason", "not replay-safe"),
+            ("steadfast.outcome", "unknown"),
+        ],
+    );
+    has(named(&told, "attempt")[0], &[("error.type", "timeout")]);
+}
+
+// field 54
+#[tokio::test(start_paused = true)]
+async fn nothing_secret_is_told() {
+    let request = post()
+        .bearer_auth("hunter2")
+        .header("x-api-key", "hunter2")
+        .idempotency_key(key("hunter2-is-the-key"))
+        .body("hunter2");
+    let answer = answer(500).header("set-cookie", "hunter2").body("hunter2");
+    let told = told(request, vec![fail(ConnectionReset), answer, hang()]).await;
+    assert_eq!(named(&told, "attempt").len(), 3);
+    let mut all = String::new();
+    write!(all, "{told:?}").unwrap();
+    assert!(!all.contains("hunter2"), "{all}");
+    assert!(!all.contains("user"), "{all}");
+}
