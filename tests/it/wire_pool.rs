@@ -24,8 +24,8 @@ fn asleep() -> PolicyBuilder {
 async fn connections_for(failure: Reply) -> usize {
     let replies = vec![failure; 5].into_iter().chain([Reply::ok("done")]);
     let server = Server::start(replies).await;
-    // A moment for the connection to go back to the pool.
-    let policy = quick().max_attempts(6).backoff(Backoff::constant(ms(20)));
+    // The 100 ms that reading an answer may take, and a moment for its connection to go back to the pool.
+    let policy = quick().max_attempts(6).backoff(Backoff::constant(ms(200)));
     let client = over(http().pool_max_idle_per_host(1), policy);
     let response = client.get(server.url("/")).send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "done");

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use http_body_util::{BodyExt, Full};
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Body, Method, multipart};
-use serde_json::json;
 use steadfast::{IdempotencyKey, Outcome, RequestBuilder, ResponseExt, StopReason};
 
 use crate::server::{Recorded, Reply, Server};
@@ -50,7 +49,7 @@ async fn a_body_in_memory_is_sent_again_byte_for_byte() {
 #[cfg(feature = "json")]
 #[tokio::test]
 async fn json_is_sent_again_with_its_content_type() {
-    let request = repeated(charge, |request| request.json(&json!({"amount": 1}))).await;
+    let request = repeated(charge, |request| request.json(&serde_json::json!({"amount": 1}))).await;
     assert_eq!(request.header("content-type"), Some("application/json"));
     assert_eq!(request.body(), br#"{"amount":1}"#);
 }
