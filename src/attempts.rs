@@ -81,7 +81,7 @@ pub enum StopReason {
     BodyNotReplayable,
     /// All attempts the policy allows were made.
     MaxAttempts,
-    /// No further attempt would have ended, or waited long enough, before the deadline.
+    /// The deadline cut the attempt, or leaves no time for the wait and another one.
     Deadline,
     /// The retry budget of the group is used up.
     Budget,

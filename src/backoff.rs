@@ -88,7 +88,8 @@ impl Backoff {
         }
     }
 
-    /// The base that counts after a 429, by default 1 s or the ordinary base, whichever is longer. The cap still holds.
+    /// The base that counts after a 429, within the cap. By default 1 s or the ordinary base, whichever is longer; what is
+    /// constant stays as it is.
     #[must_use]
     pub fn throttled_base(mut self, base: Duration) -> Self {
         self.throttled_base = base;

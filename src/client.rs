@@ -86,7 +86,7 @@ impl Client {
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(redirect::policy())
             .build()
-            .map_err(|error| Error::unsendable(None, AttemptError::from(error).source))?;
+            .map_err(|error| Error::unsendable(None, None, AttemptError::from(error).source))?;
         Ok(ClientBuilder {
             tells_redirects: true,
             ..Self::builder(http)
@@ -184,6 +184,13 @@ impl Client {
             Some(rng) => rng.lock().unwrap_or_else(PoisonError::into_inner).next_u64(),
             None => rand::random(),
         }
+    }
+}
+
+/// Around `reqwest::Client::default()`, and panics where that does.
+impl Default for Client {
+    fn default() -> Self {
+        Self::new(reqwest::Client::default())
     }
 }
 

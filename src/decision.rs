@@ -47,6 +47,9 @@ pub(crate) enum Ending {
     /// No answer at all.
     Failure {
         finding: Finding,
+        /// Of an answer that is behind the failure, as a nested client tells it.
+        status: Option<StatusCode>,
+        retry_after: Option<Duration>,
         redirect: Redirect,
         out_of_time: bool,
     },
@@ -56,14 +59,14 @@ impl Ending {
     pub(crate) fn status(&self) -> Option<StatusCode> {
         match *self {
             Ending::Answer { status, .. } | Ending::BodyLost { status, .. } => Some(status),
-            Ending::Failure { .. } => None,
+            Ending::Failure { status, .. } => status,
         }
     }
 
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match *self {
-            Ending::Answer { retry_after, .. } => retry_after,
-            Ending::BodyLost { .. } | Ending::Failure { .. } => None,
+            Ending::Answer { retry_after, .. } | Ending::Failure { retry_after, .. } => retry_after,
+            Ending::BodyLost { .. } => None,
         }
     }
 

@@ -3,23 +3,37 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+use std::iter;
 use std::time::Duration;
 
 use http::StatusCode;
 use reqwest::{Method, Response, Url};
 
 use crate::attempts::{Attempts, Record, StopReason};
-use crate::classify::failure::{BoxError, causes};
 use crate::idempotency::key::IdempotencyKey;
 use crate::outcome::{Evidence, Outcome};
 use crate::redacted::target;
+
+pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// The causes of an error, itself first. An `io::Error` names the source of the error it wraps as its own and leaves
+/// that error out: it is visited too.
+pub(crate) fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| {
+        let error: &'a (dyn StdError + 'static) = *error;
+        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped as &(dyn StdError + 'static)),
+            None => error.source(),
+        }
+    })
+}
 
 /// What kind of thing failed last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// An answer with a status from 400 to 599, made an error by [`into_result`](crate::ResponseExt::into_result), or
-    /// the last thing that happened before a wait that was too long.
+    /// the last answer, where the deadline passed in the wait after it.
     Status,
     /// The request could not be built or may not be sent.
     Request,
@@ -106,11 +120,11 @@ impl Error {
     }
 
     /// The request cannot be sent, and nothing was.
-    pub(crate) fn unsendable(request: Option<(&Method, &Url)>, source: BoxError) -> Self {
+    pub(crate) fn unsendable(request: Option<(&Method, &Url)>, key: Option<IdempotencyKey>, source: BoxError) -> Self {
         let method = request.map(|(method, _)| method.clone());
         let target = request.map_or_else(String::new, |(method, url)| target(method, url));
         let evidence = Evidence::new(false, false);
-        let attempts = Record::without_attempts(method, StopReason::NotRetryable, evidence, None);
+        let attempts = Record::without_attempts(method, StopReason::NotRetryable, evidence, key);
         Self::new(ErrorKind::Request, target, attempts, Some(source))
     }
 
@@ -165,7 +179,8 @@ impl Error {
         None
     }
 
-    /// Whether time ran out: a timeout of any kind, or the deadline.
+    /// Whether what failed last was a timeout of any kind, or there was no time for any attempt. Whether the deadline
+    /// stopped it is told by [`stop_reason`](Error::stop_reason).
     pub fn is_timeout(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Deadline)
             || self.source().is_some_and(|source| causes(source).any(is_timeout))
@@ -198,12 +213,15 @@ impl fmt::Display for Error {
         } = &*self.0;
         f.write_str(if target.is_empty() { "request" } else { target })?;
         match attempts.len() {
-            // What stopped it is all that happened.
+            // An answer that another client brought.
+            0 if *kind == ErrorKind::Status => write!(f, " failed: ")?,
             0 => return write!(f, " was not sent: {kind}"),
-            1 => write!(f, " failed after 1 attempt")?,
-            many => write!(f, " failed after {many} attempts")?,
+            made => {
+                let plural = if made == 1 { "" } else { "s" };
+                write!(f, " failed after {made} attempt{plural} in {:.1?}", attempts.elapsed())?;
+                write!(f, " ({}): ", attempts.stop_reason())?;
+            }
         }
-        write!(f, " in {:.1?} ({}): ", attempts.elapsed(), attempts.stop_reason())?;
         match self.status() {
             Some(status) if *kind == ErrorKind::Status => write!(f, "{status}"),
             Some(status) => write!(f, "{kind} of {status}"),

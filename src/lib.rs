@@ -68,6 +68,7 @@ mod backoff;
 mod body;
 mod classify;
 mod client;
+mod deadline;
 mod decision;
 mod error;
 mod idempotency;

@@ -10,10 +10,10 @@ use reqwest::{Method, Request, Response, Url};
 use crate::attempts::{Record, StopReason};
 use crate::body::outgoing::{NoBody, Outgoing};
 use crate::body::read::Mode;
-use crate::classify::failure::{AttemptError, BoxError};
+use crate::classify::failure::AttemptError;
 use crate::client::Client;
 use crate::decision::Terms;
-use crate::error::{Error, ErrorKind};
+use crate::error::{BoxError, Error, ErrorKind};
 use crate::idempotency::key::IdempotencyKey;
 use crate::idempotency::placement;
 use crate::outcome::Evidence;
@@ -22,6 +22,9 @@ use crate::policy::Policy;
 use crate::redacted::target;
 use crate::replay::{KeyTrust, ReplaySafety};
 use crate::request::Settings;
+
+/// As a request says that it has none.
+const NO_TIMEOUT: Duration = Duration::MAX;
 
 /// What the caller wants done, once.
 ///
@@ -41,6 +44,7 @@ use crate::request::Settings;
 /// # Ok(())
 /// # }
 /// ```
+#[must_use = "an operation does nothing until it is sent"]
 pub struct Operation {
     client: Client,
     /// Copied for each attempt; its body only where it can be copied.
@@ -48,6 +52,7 @@ pub struct Operation {
     body: Outgoing,
     policy: Arc<Policy>,
     terms: Terms,
+    safe: bool,
     key: Option<IdempotencyKey>,
     body_mode: Mode,
     /// A deadline the caller set for this request, which a body that was handed over obeys too.
@@ -63,35 +68,33 @@ struct State {
 
 impl Operation {
     pub(crate) fn new(client: Client, request: reqwest::Result<Request>, settings: Settings) -> Result<Self, Error> {
-        let mut request = request.map_err(|error| {
-            let source = AttemptError::from(error).source;
-            Error::unsendable(None, source)
-        })?;
-        let refuse =
-            |request: &Request, source: BoxError| Error::unsendable(Some((request.method(), request.url())), source);
+        let unbuilt = |error| Error::unsendable(None, None, AttemptError::from(error).source);
+        let mut request = request.map_err(unbuilt)?;
+        let refuse = |request: &Request, key, source: BoxError| {
+            Error::unsendable(Some((request.method(), request.url())), key, source)
+        };
         let method = request.method().clone();
         if !matches!(request.url().scheme(), "http" | "https") {
-            return Err(refuse(&request, Refusal::Scheme.into()));
+            return Err(refuse(&request, None, Refusal::Scheme.into()));
         }
 
         let placed = placement::place(request.headers_mut(), &method, settings.key);
-        let placed = placed.map_err(|error| refuse(&request, error.into()))?;
+        let placed = placed.map_err(|error| refuse(&request, None, error.into()))?;
         let (key, trust) = placed.unzip();
 
         let policy = settings.policy.unwrap_or_else(|| Arc::clone(client.policy()));
-        let attempt_timeout = request.timeout().copied();
+        // What an operation around this one put there is no limit.
+        let attempt_timeout = request.timeout().copied().filter(|timeout| *timeout != NO_TIMEOUT);
         let policy = match (settings.max_attempts, attempt_timeout, settings.deadline) {
             (None, None, None) => policy,
             (attempts, timeout, deadline) => {
-                let limited = policy
-                    .limited(attempts, timeout, deadline)
-                    .map_err(|error| refuse(&request, error.into()))?;
-                Arc::new(limited)
+                let limited = policy.limited(attempts, timeout, deadline);
+                Arc::new(limited.map_err(|error| refuse(&request, key.clone(), error.into()))?)
             }
         };
-        // The limit of the attempt is ours. A timeout of the inner client would count besides it, and go on counting
-        // after the hand-over; it cannot be read or switched off, only replaced.
-        *request.timeout_mut() = Some(Duration::MAX);
+        if request.timeout().is_some() {
+            *request.timeout_mut() = None;
+        }
 
         let body = Outgoing::of(&mut request, settings.body_factory);
         let terms = Terms {
@@ -99,13 +102,16 @@ impl Operation {
             body_replayable: body.is_replayable(),
             keyed: key.is_some(),
         };
-        let evidence = Evidence::new(method.is_safe(), trust == Some(KeyTrust::Declared));
+        // A caller who forbids repeating a GET says that it does something.
+        let safe = method.is_safe() && settings.replay_safe != Some(false);
+        let evidence = Evidence::new(safe, trust == Some(KeyTrust::Declared));
         Ok(Self {
             client,
             request,
             body,
             policy,
             terms,
+            safe,
             key,
             body_mode: settings.body_mode,
             own_deadline: settings.deadline,
@@ -124,6 +130,22 @@ impl Operation {
     /// `send()` of the operation is under way, or its body is a stream that was sent before.
     pub fn send(&self) -> impl Future<Output = Result<Response, Error>> + Send + '_ {
         pipeline::run(self, Sender::Inner, |request| self.client.http().execute(request))
+    }
+
+    /// Sends the operation, each attempt by `send` instead of the inner client: see
+    /// [`RequestBuilder::send_with`](crate::RequestBuilder::send_with).
+    ///
+    /// # Errors
+    ///
+    /// As of [`send`](Operation::send).
+    pub fn send_with<F, Fut, E>(&self, send: F) -> impl Future<Output = Result<Response, Error>> + Send
+    where
+        F: Fn(Request) -> Fut + Send + Sync,
+        Fut: Future<Output = Result<Response, E>> + Send,
+        E: Into<AttemptError>,
+    {
+        // Boxed, so that an operation inside an operation does not add their sizes up.
+        pipeline::run(self, Sender::Caller, move |request| Box::pin(send(request)))
     }
 
     /// The key that every attempt carries.
@@ -174,26 +196,25 @@ impl Operation {
         if body.is_some() {
             *request.body_mut() = body;
         }
+        // The limit of the attempt is ours. A timeout of the inner client would count beside it, and go on counting
+        // after the hand-over; it cannot be read or switched off, only replaced.
+        *request.timeout_mut() = Some(NO_TIMEOUT);
         Ok(request)
     }
 
     /// Nothing makes a repeat of it harmless: whether an attempt was sent at all must be known for certain.
     pub(crate) fn is_unprotected(&self) -> bool {
-        !self.method().is_safe() && !self.terms.safety.unknown
+        !self.safe && !self.terms.safety.unknown
     }
 
     /// The right to send, which one caller has at a time.
     pub(crate) fn take_turn(&self) -> Result<Turn<'_>, Error> {
         let mut state = self.state();
-        let refusal = if state.sending {
-            Refusal::Sending
-        } else if self.body.is_used_up() {
-            Refusal::StreamUsed
-        } else {
+        if !state.sending {
             state.sending = true;
             drop(state);
             return Ok(Turn { operation: self });
-        };
+        }
         let evidence = state.evidence;
         drop(state);
         let attempts = Record::without_attempts(
@@ -202,7 +223,7 @@ impl Operation {
             evidence,
             self.key.clone(),
         );
-        let source = Some(refusal.into());
+        let source = Some(Refusal::Sending.into());
         Err(Error::new(ErrorKind::Request, self.target(), attempts, source))
     }
 
@@ -239,8 +260,6 @@ enum Refusal {
     Scheme,
     #[error("the operation is being sent already")]
     Sending,
-    #[error("the body of the operation is a stream and was sent before")]
-    StreamUsed,
 }
 
 impl fmt::Debug for Operation {

@@ -77,7 +77,7 @@ impl Evidence {
         match (delivery, status.map(|status| status.as_u16())) {
             _ if redirect == Redirect::SeeOther => self.confirm(),
             _ if redirect == Redirect::Astray => self.may_have_acted(),
-            (Delivery::Answered, Some(101 | 200..=299 | 303 | 304)) => self.confirm(),
+            (Delivery::Answered, None | Some(101 | 200..=299 | 303 | 304)) => self.confirm(),
             // Handed over unfollowed: the request went nowhere else.
             (Delivery::Answered, Some(301 | 302 | 307 | 308)) => {}
             (Delivery::Answered | Delivery::Unknown, _) => self.may_have_acted(),

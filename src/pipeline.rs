@@ -9,12 +9,13 @@ use tracing::Instrument;
 
 use crate::attempts::{Attempt, Attempts, Record, StopReason};
 use crate::body::discard::discard;
-use crate::body::handed::{Flow, after, out_of_time};
+use crate::body::handed::Flow;
 use crate::body::read::{self, LostBody, Rules};
 use crate::body::touch::Touch;
-use crate::classify::failure::{AttemptError, BoxError, Failure};
+use crate::classify::failure::{AttemptError, Failure};
+use crate::deadline::{after, out_of_time};
 use crate::decision::{Ending, Judgement, Machine, Next};
-use crate::error::{Error, ErrorKind, StatusFailure};
+use crate::error::{BoxError, Error, ErrorKind, StatusFailure};
 use crate::operation::{Operation, Turn};
 use crate::redirect::{Redirect, Trail};
 use crate::retry_after;
@@ -50,7 +51,8 @@ where
 {
     let mut run = Run::begin(operation)?;
     loop {
-        let limit = match run.machine.begin(run.started.elapsed()) {
+        let started = Instant::now();
+        let limit = match run.machine.begin(started.duration_since(run.started)) {
             Ok(limit) => limit,
             Err(reason) => return Err(run.too_late(reason)),
         };
@@ -59,7 +61,6 @@ where
             Err(error) => return Err(run.without_request(error.into())),
         };
         let span = telemetry::attempt_span(operation, run.machine.attempts());
-        let started = Instant::now();
         let rules = run.body_rules(after(started, limit));
         // Dropped from here on, the operation may have acted.
         run.turn.leave(run.machine.evidence().with_attempt_under_way());
@@ -87,13 +88,11 @@ where
     let answer = timeout_at(rules.attempt_ends, sending).await;
     match answer.map(|answer| answer.map_err(Into::into)) {
         Err(_) => Held::Failure {
-            failure: Failure::TIMEOUT,
-            source: out_of_time("no answer until the end of the attempt"),
+            error: AttemptError::new(Failure::TIMEOUT, out_of_time("no answer until the end of the attempt")),
             out_of_time: true,
         },
-        Ok(Err(AttemptError { failure, source })) => Held::Failure {
-            failure,
-            source,
+        Ok(Err(error)) => Held::Failure {
+            error,
             out_of_time: false,
         },
         // The status of any other answer decides before its body does.
@@ -109,11 +108,7 @@ where
 enum Held {
     Response(Response),
     Lost(Box<LostBody>),
-    Failure {
-        failure: Failure,
-        source: BoxError,
-        out_of_time: bool,
-    },
+    Failure { error: AttemptError, out_of_time: bool },
 }
 
 impl Held {
@@ -140,10 +135,10 @@ impl Held {
                 redirect: watch.redirect(Some(lost.url())),
                 out_of_time: lost.out_of_time(),
             },
-            Held::Failure {
-                failure, out_of_time, ..
-            } => Ending::Failure {
-                finding: failure.finding,
+            Held::Failure { error, out_of_time } => Ending::Failure {
+                finding: error.failure.finding,
+                status: error.status,
+                retry_after: error.retry_after,
                 redirect: watch.redirect(None),
                 out_of_time: *out_of_time,
             },
@@ -154,18 +149,7 @@ impl Held {
         match self {
             Held::Response(_) => None,
             Held::Lost(_) => Some(ErrorKind::Body),
-            Held::Failure { failure, .. } => Some(failure.kind),
-        }
-    }
-
-    fn into_failure(self) -> (ErrorKind, BoxError) {
-        match self {
-            Held::Response(response) => {
-                let source = StatusFailure(response.status()).into();
-                (ErrorKind::Status, source)
-            }
-            Held::Lost(lost) => (ErrorKind::Body, lost.into_error()),
-            Held::Failure { failure, source, .. } => (failure.kind, source),
+            Held::Failure { error, .. } => Some(error.failure.kind),
         }
     }
 }
@@ -203,8 +187,9 @@ impl<'a> Watch<'a> {
     }
 
     fn qualify(&self, mut held: Held) -> Held {
-        if let Held::Failure { failure, .. } = &mut held {
-            if let Some(touch) = &self.touch {
+        if let Held::Failure { error, .. } = &mut held {
+            let failure = &mut error.failure;
+            if let Some(touch) = self.touch.as_ref().filter(|_| !error.stated) {
                 *failure = failure.watched(touch.happened(), self.sender == Sender::Inner);
             }
             if self.trail.as_ref().is_some_and(Trail::was_followed) {
@@ -244,7 +229,7 @@ impl<'a> Run<'a> {
             turn,
             machine,
             started: Instant::now(),
-            attempts: Vec::new(),
+            attempts: Vec::with_capacity(1),
             last_failure: None,
         })
     }
@@ -289,14 +274,17 @@ impl<'a> Run<'a> {
         attempt.waited = Some(wait);
         self.attempts.push(attempt.clone());
         telemetry::waiting(&attempt, wait);
-        if let Held::Response(response) = held {
-            let source = StatusFailure(response.status()).into();
-            self.last_failure = Some((ErrorKind::Status, source));
-            let deadline = after(self.started, self.operation.policy().deadline());
-            discard(response, deadline).await;
-        } else {
-            self.last_failure = Some(held.into_failure());
-        }
+        let (kind, source) = match held {
+            Held::Response(response) => {
+                let status = response.status();
+                let deadline = after(self.started, self.operation.policy().deadline());
+                discard(response, deadline).await;
+                (ErrorKind::Status, StatusFailure(status).into())
+            }
+            Held::Lost(lost) => (ErrorKind::Body, lost.into_error()),
+            Held::Failure { error, .. } => (error.failure.kind, error.source),
+        };
+        self.last_failure = Some((kind, source));
         // A timer that is due already still costs a turn of the clock, a millisecond.
         if until > Instant::now() {
             sleep_until(until).await;
@@ -313,12 +301,15 @@ impl<'a> Run<'a> {
     ) -> Result<Response, Error> {
         attempt.took = started.elapsed();
         self.attempts.push(attempt);
-        let Held::Response(mut response) = held else {
-            let (kind, source) = held.into_failure();
-            return Err(self.error(kind, reason, Some(source)));
+        let (kind, source) = match held {
+            Held::Response(mut response) => {
+                response.extensions_mut().insert(self.record(reason));
+                return Ok(response);
+            }
+            Held::Lost(lost) => (ErrorKind::Body, lost.into_error()),
+            Held::Failure { error, .. } => (error.failure.kind, error.source),
         };
-        response.extensions_mut().insert(self.record(reason));
-        Ok(response)
+        Err(self.error(kind, reason, Some(source)))
     }
 
     /// The deadline left no time for the next attempt: what failed before is the failure, if anything did.

@@ -1,5 +1,6 @@
 //! The limits of an operation, checked once when they are written down.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::backoff::Backoff;
@@ -38,7 +39,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// | `response_buffer` | 1 MiB |
 /// | `stall_timeout` | 30 s |
 /// | `unknown_retries` | `Keyed` |
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Policy {
     settings: PolicyBuilder,
 }
@@ -244,6 +245,22 @@ impl Policy {
         let mut policy = settings.build()?;
         policy.settings.deadline = Some(deadline);
         Ok(policy)
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("max_attempts", &self.max_attempts())
+            .field("attempt_timeout", &self.attempt_timeout())
+            .field("deadline", &self.deadline())
+            .field("min_attempt_time", &self.min_attempt_time())
+            .field("backoff", self.backoff())
+            .field("max_retry_after", &self.max_retry_after())
+            .field("response_buffer", &self.response_buffer())
+            .field("stall_timeout", &self.stall_timeout())
+            .field("unknown_retries", &self.unknown_retries())
+            .finish()
     }
 }
 

@@ -26,14 +26,17 @@ pub(crate) enum Redirect {
 impl Redirect {
     /// What can be seen from the URL of the answer. Only an unsafe request can go astray.
     pub(crate) fn seen(method: &Method, sent: &Url, answered: &Url) -> Self {
-        // What reqwest gives a response that was made by hand and has no URL.
-        const NO_URL: &str = "no.url.provided.local";
-        if method.is_safe() || answered.host_str() == Some(NO_URL) || is_same_resource(sent, answered) {
+        if method.is_safe() || is_made_up(answered) || is_same_resource(sent, answered) {
             Self::None
         } else {
             Self::Astray
         }
     }
+}
+
+/// Whether a URL is what reqwest gives a response that was made by hand and has none.
+pub(crate) fn is_made_up(url: &Url) -> bool {
+    url.host_str() == Some("no.url.provided.local")
 }
 
 /// User info goes into a header, and a fragment is never sent.

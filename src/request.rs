@@ -17,7 +17,6 @@ use crate::error::Error;
 use crate::idempotency::key::IdempotencyKey;
 use crate::idempotency::placement::KeyChoice;
 use crate::operation::Operation;
-use crate::pipeline::{self, Sender};
 use crate::policy::Policy;
 
 /// Builds the request of one operation.
@@ -83,7 +82,7 @@ impl RequestBuilder {
         self.map_body(|request| request.body(body))
     }
 
-    /// The same as [`attempt_timeout`](RequestBuilder::attempt_timeout).
+    /// The same as [`attempt_timeout`](RequestBuilder::attempt_timeout), which bounds an attempt and not the call.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.map(|request| request.timeout(timeout))
     }
@@ -186,7 +185,8 @@ impl RequestBuilder {
         self
     }
 
-    /// The time each attempt may take.
+    /// The time each attempt may take. Longer than a deadline that nobody set, it lifts that; longer than one that was
+    /// set, for the request or in its policy, it contradicts it, and the request is refused.
     pub fn attempt_timeout(self, timeout: Duration) -> Self {
         self.timeout(timeout)
     }
@@ -240,7 +240,9 @@ impl RequestBuilder {
     /// Sends the request as one operation, each attempt by `send` instead of the inner client: a middleware stack, a
     /// tower service, a test double.
     ///
-    /// The request it is given has a timeout so long that the limit of the attempt is the only one that counts.
+    /// The request it is given has a timeout so long that the limit of the attempt is the only one that counts. Where
+    /// nothing makes a repeat harmless (no key, a method that is not idempotent) its body is a stream, also where the
+    /// caller gave bytes: `try_clone` is `None` then.
     ///
     /// # Errors
     ///
@@ -254,7 +256,7 @@ impl RequestBuilder {
         let operation = self.into_operation();
         async move {
             match operation {
-                Ok(ref operation) => pipeline::run(operation, Sender::Caller, send).await,
+                Ok(ref operation) => operation.send_with(send).await,
                 Err(error) => Err(error),
             }
         }

@@ -8,7 +8,7 @@ use crate::classify::Delivery;
 use crate::error::Error;
 use crate::outcome::{Evidence, Exhibit, Outcome};
 use crate::redacted::{Redacted, target};
-use crate::redirect::Redirect;
+use crate::redirect::{Redirect, is_made_up};
 
 /// The record of the operation behind a response.
 ///
@@ -58,6 +58,7 @@ impl ResponseExt for Response {
         }
         let attempts = self.attempts().cloned().unwrap_or_else(|| foreign(status));
         let target = match attempts.method() {
+            Some(method) if is_made_up(self.url()) => method.to_string(),
             Some(method) => target(method, self.url()),
             None => Redacted(self.url()).to_string(),
         };

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use reqwest::{Response, Url};
+use reqwest::{Response, StatusCode, Url};
 use tracing::field::Empty;
 use tracing::{Span, debug, info_span};
 
@@ -61,14 +61,17 @@ pub(crate) fn record_attempt(span: &Span, attempt: &Attempt) {
         return;
     }
     span.record("steadfast.delivery", tracing::field::display(attempt.delivery()));
-    if let Some(status) = attempt.status() {
-        span.record("http.response.status_code", status.as_u16());
-        if status.is_client_error() || status.is_server_error() {
-            span.record("error.type", status.as_str());
-        }
-    }
+    record_status(span, attempt.status());
     if let Some(failure) = attempt.failure() {
         span.record("error.type", error_type(failure));
+    }
+}
+
+fn record_status(span: &Span, status: Option<StatusCode>) {
+    let Some(status) = status else { return };
+    span.record("http.response.status_code", status.as_u16());
+    if status.is_client_error() || status.is_server_error() {
+        span.record("error.type", status.as_str());
     }
 }
 
@@ -92,12 +95,7 @@ pub(crate) fn record_result(span: &Span, result: &Result<Response, Error>) {
         Ok(response) => (Some(response.status()), None, response.attempts()),
         Err(error) => (error.status(), Some(error.kind()), Some(error.attempts())),
     };
-    if let Some(status) = status {
-        span.record("http.response.status_code", status.as_u16());
-        if status.is_client_error() || status.is_server_error() {
-            span.record("error.type", status.as_str());
-        }
-    }
+    record_status(span, status);
     if let Some(kind) = failure {
         span.record("error.type", error_type(kind));
     }

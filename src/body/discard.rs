@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::Response;
 use tokio::time::{Instant, timeout_at};
 
-use super::handed::after;
+use crate::deadline::after;
 
 const MOST_BYTES: u64 = 64 * 1024;
 const MOST_TIME: Duration = Duration::from_millis(100);

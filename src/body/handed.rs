@@ -1,7 +1,6 @@
 //! A response body as it is given to the caller: what was read inside the attempt, then what is still to come.
 
 use std::collections::VecDeque;
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -11,7 +10,8 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use reqwest::Body;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::classify::failure::BoxError;
+use crate::deadline::{after, out_of_time};
+use crate::error::BoxError;
 
 /// How long a body that was handed over may take.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +139,8 @@ impl FlowingBody {
         }
     }
 
-    /// The timer of the silence the caller now waits in. Silence counts only while somebody listens.
+    /// The timer of the silence the caller now waits in. It began with the first poll that found nothing, and ends with
+    /// the next byte.
     fn timer(&mut self) -> Pin<&mut Sleep> {
         let begins = !std::mem::replace(&mut self.silent, true);
         let Flow {
@@ -156,18 +157,4 @@ impl FlowingBody {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(ends())));
         timer.as_mut()
     }
-}
-
-/// An error whose `is_timeout()` is true through reqwest's eyes too.
-pub(crate) fn out_of_time(what: &'static str) -> BoxError {
-    io::Error::new(io::ErrorKind::TimedOut, what).into()
-}
-
-/// `start + wait`, or a moment no one lives to see.
-pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
-    const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);
-    start
-        .checked_add(wait)
-        .or_else(|| start.checked_add(FAR))
-        .unwrap_or(start)
 }

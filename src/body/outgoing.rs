@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use reqwest::{Body, Request};
 
+use crate::classify::failure::Withheld;
+use crate::error::{BoxError, ErrorKind};
+
 /// Makes a fresh body for each attempt.
 #[derive(Clone)]
 pub(crate) struct BodyFactory(Arc<dyn Fn() -> io::Result<Body> + Send + Sync>);
@@ -36,9 +39,15 @@ pub(crate) enum Outgoing {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoBody {
     #[error("the body of the request could not be made")]
-    Factory(#[source] io::Error),
+    Factory(#[source] BoxError),
     #[error("the body of the request is a stream and was sent before")]
     Used,
+}
+
+impl NoBody {
+    fn unmade(error: io::Error) -> Self {
+        Self::Factory(Withheld::if_needed(ErrorKind::Request, error.into()))
+    }
 }
 
 impl Outgoing {
@@ -59,18 +68,11 @@ impl Outgoing {
         !matches!(self, Self::Stream(_))
     }
 
-    pub(crate) fn is_used_up(&self) -> bool {
-        match self {
-            Self::InRequest | Self::Factory(_) => false,
-            Self::Stream(body) => lock(body).is_none(),
-        }
-    }
-
     /// The body of the next attempt; `None` where the request already has it.
     pub(crate) fn next(&self) -> Result<Option<Body>, NoBody> {
         match self {
             Self::InRequest => Ok(None),
-            Self::Factory(BodyFactory(make)) => make().map(Some).map_err(NoBody::Factory),
+            Self::Factory(BodyFactory(make)) => make().map(Some).map_err(NoBody::unmade),
             Self::Stream(body) => lock(body).take().map(Some).ok_or(NoBody::Used),
         }
     }

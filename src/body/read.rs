@@ -11,9 +11,11 @@ use http_body_util::BodyExt;
 use reqwest::{Body, Response, Url};
 use tokio::time::{Instant, timeout_at};
 
-use super::Head;
-use super::handed::{Flow, HandedBody, after, out_of_time};
-use crate::classify::failure::BoxError;
+use super::handed::{Flow, HandedBody};
+use super::head::Head;
+use crate::classify::failure::Withheld;
+use crate::deadline::{after, out_of_time};
+use crate::error::{BoxError, ErrorKind};
 
 /// How long after the headers a body of unknown length is read before it is handed over as it is.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -50,11 +52,11 @@ pub(crate) struct LostBody {
 
 impl LostBody {
     pub(crate) fn status(&self) -> StatusCode {
-        self.head.parts.status
+        self.head.status()
     }
 
     pub(crate) fn url(&self) -> &Url {
-        &self.head.url
+        self.head.url()
     }
 
     /// It stalled until its attempt was over.
@@ -164,7 +166,7 @@ impl Reader {
                 Ok(None) => return Filled::Whole,
                 Ok(Some(Err(error))) => {
                     return Filled::Lost {
-                        error: error.into(),
+                        error: Withheld::if_needed(ErrorKind::Body, error.into()),
                         out_of_time: false,
                     };
                 }
@@ -203,13 +205,13 @@ impl Reader {
     }
 
     fn whole(mut self) -> Response {
-        let one = self.frames.len() <= 1;
-        let data = self.frames.pop_front().map(Frame::into_data);
-        let body = match data {
-            None => Body::default(),
-            Some(Ok(bytes)) if one => Body::from(bytes),
-            Some(first) => {
-                self.frames.push_front(first.map_or_else(|frame| frame, Frame::data));
+        let body = match (self.frames.len(), self.frames.pop_front().map(Frame::into_data)) {
+            (_, None) => Body::default(),
+            // The usual one: bytes in memory need no body of ours.
+            (1, Some(Ok(bytes))) => Body::from(bytes),
+            (_, Some(first)) => {
+                self.frames
+                    .push_front(first.map_or_else(|trailers| trailers, Frame::data));
                 HandedBody::whole(self.frames)
             }
         };

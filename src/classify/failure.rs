@@ -5,17 +5,17 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
-use std::iter;
 
+use std::time::Duration;
+
+use http::StatusCode;
 use reqwest::Url;
 
 use super::status::{self, Circumstances};
 use super::{Delivery, Finding};
 use crate::attempts::StopReason;
-use crate::error::{Error, ErrorKind};
+use crate::error::{BoxError, Error, ErrorKind, causes};
 use crate::outcome::Outcome;
-
-pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why an attempt brought no answer, and what that proves.
 ///
@@ -26,6 +26,12 @@ pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 #[derive(Debug)]
 pub struct AttemptError {
     pub(crate) failure: Failure,
+    /// Of an answer that is behind the failure.
+    pub(crate) status: Option<StatusCode>,
+    /// The wait that answer asked for.
+    pub(crate) retry_after: Option<Duration>,
+    /// The sender said what became of the request: no sign of ours speaks against that.
+    pub(crate) stated: bool,
     pub(crate) source: BoxError,
 }
 
@@ -52,12 +58,13 @@ impl Failure {
 
     /// What is left of it where the body of the request was watched (see [`crate::body::touch`]).
     ///
-    /// A failure to connect after the body was touched came after a redirect. A body that nothing touched was not sent,
-    /// if it was this crate that gave it to reqwest: what another sender does with it is not known.
+    /// A failure to connect after the body was touched came after a redirect. A refused HTTP/2 stream is taken for the
+    /// request's own; only a client that tells its redirects knows. Of another sender than reqwest nothing is known: a
+    /// touched body may have been sent, and one that was not touched may yet be.
     pub(crate) fn watched(mut self, touched: bool, by_reqwest: bool) -> Self {
         let connecting = matches!(self.kind, ErrorKind::Dns | ErrorKind::Connect | ErrorKind::Tls);
         match self.finding.delivery {
-            Delivery::NotSent if touched && connecting => self.finding.delivery = Delivery::Unknown,
+            Delivery::NotSent if touched && (connecting || !by_reqwest) => self.finding.delivery = Delivery::Unknown,
             Delivery::Unknown if !touched && by_reqwest && self.finding.retry => {
                 self.finding.delivery = Delivery::NotSent;
             }
@@ -89,6 +96,16 @@ impl Failure {
 }
 
 impl AttemptError {
+    pub(crate) fn new(failure: Failure, source: BoxError) -> Self {
+        Self {
+            failure,
+            status: None,
+            retry_after: None,
+            stated: false,
+            source: Withheld::if_needed(failure.kind, source),
+        }
+    }
+
     /// No byte of the request left: another attempt is made whatever the method.
     pub fn not_sent(error: impl Into<BoxError>) -> Self {
         Self::with_delivery(error.into(), Delivery::NotSent)
@@ -102,6 +119,7 @@ impl AttemptError {
     fn with_delivery(error: BoxError, delivery: Delivery) -> Self {
         let mut error = Self::from(error);
         error.failure.finding = Finding::retry(delivery);
+        error.stated = true;
         error
     }
 }
@@ -120,10 +138,9 @@ impl StdError for AttemptError {
 
 impl From<reqwest::Error> for AttemptError {
     fn from(error: reqwest::Error) -> Self {
-        Self {
-            failure: of_reqwest(&error),
-            source: error.without_url().into(),
-        }
+        let status = error.status();
+        let error = Self::new(of_reqwest(&error), error.without_url().into());
+        Self { status, ..error }
     }
 }
 
@@ -133,10 +150,7 @@ impl From<io::Error> for AttemptError {
             Some(inner) => of_reqwest(inner),
             None => of_io(error.kind()).unwrap_or(Failure::UNRECOGNISED),
         };
-        Self {
-            failure,
-            source: Withheld::if_needed(failure.kind, error.into()),
-        }
+        Self::new(failure, error.into())
     }
 }
 
@@ -159,12 +173,14 @@ impl From<Error> for AttemptError {
             error.stop_reason(),
             StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict
         );
+        let failure = Failure {
+            kind: error.kind(),
+            finding: Finding { delivery, retry },
+        };
         Self {
-            failure: Failure {
-                kind: error.kind(),
-                finding: Finding { delivery, retry },
-            },
-            source: error.into(),
+            status: error.status(),
+            retry_after: error.retry_after(),
+            ..Self::new(failure, error.into())
         }
     }
 }
@@ -188,23 +204,8 @@ impl From<BoxError> for AttemptError {
             Err(error) => error,
         };
         let failure = inner_reqwest(&*error).map_or(Failure::UNRECOGNISED, of_reqwest);
-        Self {
-            failure,
-            source: Withheld::if_needed(failure.kind, error),
-        }
+        Self::new(failure, error)
     }
-}
-
-/// The causes of an error, itself first. An `io::Error` names the source of the error it wraps as its own and leaves
-/// that error out: it is visited too.
-pub(crate) fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| {
-        let error: &'a (dyn StdError + 'static) = *error;
-        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(wrapped) => Some(wrapped as &(dyn StdError + 'static)),
-            None => error.source(),
-        }
-    })
 }
 
 fn inner_reqwest<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a reqwest::Error> {
@@ -359,13 +360,13 @@ fn is_tls_verdict(error: &(dyn StdError + 'static)) -> bool {
 /// An error that is kept but not shown, because a `reqwest::Error` inside it would print the URL with its query.
 ///
 /// The causes below that one can be read as ever.
-struct Withheld {
+pub(crate) struct Withheld {
     kind: ErrorKind,
     error: BoxError,
 }
 
 impl Withheld {
-    fn if_needed(kind: ErrorKind, error: BoxError) -> BoxError {
+    pub(crate) fn if_needed(kind: ErrorKind, error: BoxError) -> BoxError {
         if Self::last_with_url(&*error).is_none() {
             return error;
         }

@@ -44,6 +44,8 @@ fn answer(status: u16, retry_after: Option<Duration>) -> Ending {
 fn unknown_failure(out_of_time: bool) -> Ending {
     Ending::Failure {
         finding: Finding::retry(Delivery::Unknown),
+        status: None,
+        retry_after: None,
         redirect: Redirect::None,
         out_of_time,
     }
@@ -221,6 +223,8 @@ fn what_cannot_have_acted_is_repeated_whatever_the_method() {
     let policy = Policy::default();
     let not_sent = Ending::Failure {
         finding: Finding::retry(Delivery::NotSent),
+        status: None,
+        retry_after: None,
         redirect: Redirect::None,
         out_of_time: false,
     };
@@ -340,6 +344,8 @@ fn any_ending() -> impl Strategy<Value = Ending> {
         (delivery, any::<bool>(), any::<bool>()).prop_map(|(delivery, retry, out_of_time)| {
             Ending::Failure {
                 finding: Finding { delivery, retry },
+                status: None,
+                retry_after: None,
                 redirect: Redirect::None,
                 out_of_time,
             }

@@ -113,7 +113,7 @@ pub enum KeyErrorKind {
         at: usize,
     },
     /// A request carries more than one key.
-    #[error("is given more than once, and not the same each time")]
+    #[error("is given more than once")]
     Ambiguous,
     /// A request carries a key in a header and was told to go without one.
     #[error("is given in a header of a request that was told to go without one")]
