@@ -61,7 +61,13 @@
 //!
 //! # Features
 //!
-//! `json`, `query`, `form` (default), `multipart` and `stream` open the methods of the same names in reqwest.
+//! `json`, `query`, `form` (default) and `multipart` open the methods of these names, `stream` opens reqwest's own
+//! streams. TLS is the choice of your own reqwest dependency.
+//!
+//! # Writes
+//!
+//! A finished `reqwest::Client` hides its redirects and its own repeats. [`Client::from_builder`] makes one that does
+//! not; it is the client for writes.
 
 mod attempts;
 mod backoff;
