@@ -14,6 +14,7 @@ mod documents;
 mod examples;
 mod hostile;
 mod keys;
+mod nested;
 mod operation;
 mod replay;
 mod reports;

@@ -1,0 +1,98 @@
+//! A client inside a client: the outer operation counts the inner one as one attempt, and believes what it says.
+
+use std::io::ErrorKind::UnexpectedEof;
+
+use reqwest::{Method, Request, Response};
+use steadfast::{Client, Delivery, ErrorKind, Outcome, ResponseExt, StopReason};
+
+use crate::transport::{Part, Transport, URL, answer, client, data, fail, hang, millis, no_backoff, secs};
+
+/// Sends an outer operation of one client, each attempt of it an operation of another.
+async fn nested(
+    outer: &Client,
+    inner: &Client,
+    transport: &Transport,
+    method: Method,
+) -> Result<Response, steadfast::Error> {
+    let attempt = |request: Request| {
+        let inner = inner.execute_with(request, transport.send());
+        async move { inner.await?.into_result() }
+    };
+    outer.request(method, URL).send_with(attempt).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_inner_client_keeps_its_own_limits() {
+    let inner = client(no_backoff().max_attempts(1).attempt_timeout(secs(2)).deadline(secs(3)));
+    let transport = Transport::always(hang());
+    let error = nested(&client(no_backoff()), &inner, &transport, Method::GET)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!(transport.times(), [secs(0), secs(2), secs(4)]);
+}
+
+// R28: the wait the server asked for reaches the outer operation.
+#[tokio::test(start_paused = true)]
+async fn a_wait_the_inner_client_did_not_make_is_made_by_the_outer_one() {
+    let inner = client(no_backoff().max_attempts(1));
+    let transport = Transport::new([answer(429).header("retry-after", "5"), answer(200)]);
+    nested(&client(no_backoff()), &inner, &transport, Method::POST)
+        .await
+        .unwrap();
+    assert_eq!(transport.times(), [secs(0), secs(5)]);
+}
+
+// R32
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_too_long_for_the_inner_client_is_not_undercut_by_the_outer_one() {
+    let transport = Transport::always(answer(429).header("retry-after", "120"));
+    let [outer, inner] = [client(no_backoff()), client(no_backoff())];
+    let error = nested(&outer, &inner, &transport, Method::GET).await.unwrap_err();
+    assert_eq!(transport.seen().len(), 1);
+    assert_eq!(error.stop_reason(), StopReason::RetryAfter { asked: secs(120) });
+    assert_eq!(error.status().map(|status| status.as_u16()), Some(429));
+    assert_eq!(error.retry_after(), Some(secs(120)));
+    assert_eq!(error.outcome(), Outcome::NotDone);
+}
+
+// field 26
+#[tokio::test(start_paused = true)]
+async fn what_the_inner_operation_completed_is_completed() {
+    let cut = answer(201).announced(100, [data("half"), Part::Cut(UnexpectedEof)]);
+    let transport = Transport::always(cut);
+    let inner = client(no_backoff());
+    let attempt = |request: Request| inner.execute_with(request, transport.send());
+    let request = client(no_backoff()).post(URL).without_idempotency_key();
+    let error = request.send_with(attempt).await.unwrap_err();
+    assert_eq!(transport.seen().len(), 1);
+    assert_eq!(error.outcome(), Outcome::Completed);
+    assert_eq!(error.kind(), ErrorKind::Body);
+    assert_eq!(error.status().map(|status| status.as_u16()), Some(201));
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn what_the_inner_operation_left_unknown_is_unknown() {
+    let transport = Transport::always(fail(std::io::ErrorKind::ConnectionReset));
+    let inner = client(no_backoff());
+    let attempt = |request: Request| inner.execute_with(request, transport.send());
+    let request = client(no_backoff()).post(URL).without_idempotency_key();
+    let error = request.send_with(attempt).await.unwrap_err();
+    assert_eq!(transport.seen().len(), 1);
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    let deliveries: Vec<_> = error.attempts().iter().map(|attempt| attempt.delivery()).collect();
+    assert_eq!(deliveries, [Delivery::Unknown]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_key_goes_through_both() {
+    let transport = Transport::new([answer(502), answer(502), answer(201)]);
+    let inner = client(no_backoff().max_attempts(2).min_attempt_time(millis(1)));
+    nested(&client(no_backoff()), &inner, &transport, Method::POST)
+        .await
+        .unwrap();
+    let seen = transport.seen();
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|request| request.key() == seen[0].key()));
+}
