@@ -5,7 +5,6 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
-
 use std::time::Duration;
 
 use http::StatusCode;
