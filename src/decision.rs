@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::attempts::StopReason;
+use crate::attempts::{Attempts, StopReason};
 use crate::classify::status::{self, Circumstances};
 use crate::classify::{Delivery, Finding};
 use crate::outcome::{Evidence, Exhibit};
@@ -31,12 +31,14 @@ pub(crate) struct Terms {
 
 /// How one attempt ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ending {
+pub(crate) enum Ending<'a> {
     /// An answer whose body is here, handed over, or will not be read.
     Answer {
         status: StatusCode,
         retry_after: Option<Duration>,
         redirect: Redirect,
+        /// What a nested client tried for it.
+        nested: Option<&'a Attempts>,
     },
     /// A 2xx whose body did not arrive.
     BodyLost {
@@ -51,11 +53,12 @@ pub(crate) enum Ending {
         status: Option<StatusCode>,
         retry_after: Option<Duration>,
         redirect: Redirect,
+        nested: Option<&'a Attempts>,
         out_of_time: bool,
     },
 }
 
-impl Ending {
+impl<'a> Ending<'a> {
     pub(crate) fn status(&self) -> Option<StatusCode> {
         match *self {
             Ending::Answer { status, .. } | Ending::BodyLost { status, .. } => Some(status),
@@ -66,6 +69,13 @@ impl Ending {
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match *self {
             Ending::Answer { retry_after, .. } | Ending::Failure { retry_after, .. } => retry_after,
+            Ending::BodyLost { .. } => None,
+        }
+    }
+
+    fn nested(&self) -> Option<&'a Attempts> {
+        match *self {
+            Ending::Answer { nested, .. } | Ending::Failure { nested, .. } => nested,
             Ending::BodyLost { .. } => None,
         }
     }
@@ -149,13 +159,16 @@ impl<'a> Machine<'a> {
     }
 
     /// What the attempt under way proved, and what comes next. `random` gives the bits of a wait if one is drawn.
-    pub(crate) fn judge(&mut self, elapsed: Duration, ending: &Ending, random: impl FnOnce() -> u64) -> Judgement {
+    pub(crate) fn judge(&mut self, elapsed: Duration, ending: &Ending<'_>, random: impl FnOnce() -> u64) -> Judgement {
         let finding = self.finding(ending);
-        self.evidence.add(Exhibit {
-            delivery: finding.delivery,
-            status: ending.status(),
-            redirect: ending.redirect(),
-        });
+        match ending.nested() {
+            Some(attempts) => self.evidence.add_nested(attempts),
+            None => self.evidence.add(Exhibit {
+                delivery: finding.delivery,
+                status: ending.status(),
+                redirect: ending.redirect(),
+            }),
+        }
         let next = if ending.out_of_time() && self.ends_at_deadline {
             Next::Stop(StopReason::Deadline)
         } else {
@@ -170,12 +183,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn finding(&self, ending: &Ending) -> Finding {
+    fn finding(&self, ending: &Ending<'_>) -> Finding {
         match *ending {
             Ending::Answer {
                 status,
                 retry_after,
                 redirect,
+                ..
             } => status::finding(
                 status,
                 Circumstances {
@@ -184,6 +198,11 @@ impl<'a> Machine<'a> {
                     redirected: redirect != Redirect::None,
                 },
             ),
+            // The answer to a request that went astray says nothing of the one that was sent.
+            Ending::BodyLost {
+                redirect: Redirect::Astray,
+                ..
+            } => Finding::retry(Delivery::Unknown),
             Ending::BodyLost { .. } => Finding::retry(Delivery::Answered),
             Ending::Failure { finding, .. } => finding,
         }
@@ -207,12 +226,17 @@ impl<'a> Machine<'a> {
     }
 
     /// The wait before the next attempt, or the end if that attempt would come too late.
-    fn wait(&mut self, elapsed: Duration, ending: &Ending, random: impl FnOnce() -> u64) -> Next {
+    fn wait(&mut self, elapsed: Duration, ending: &Ending<'_>, random: impl FnOnce() -> u64) -> Next {
         let asked = ending.retry_after();
         let throttled = ending.status() == Some(StatusCode::TOO_MANY_REQUESTS);
-        // The longest wait that leaves the next attempt the least time it needs.
-        let longest = self.remaining(elapsed).checked_sub(self.least_time());
-        let too_long = |wait| longest.is_none_or(|longest| wait > longest);
+        let remaining = self.remaining(elapsed);
+        // Timers are late: what is left after a wait must be more than the least time, or the wait was for nothing.
+        let longest = remaining.checked_sub(self.least_time().saturating_mul(2));
+        let too_long = |wait: Duration| match longest {
+            _ if wait.is_zero() => remaining < self.least_time(),
+            Some(longest) => wait > longest,
+            None => true,
+        };
         if let Some(asked) = asked {
             if asked > self.policy.max_retry_after() || too_long(asked) {
                 return Next::Stop(StopReason::RetryAfter { asked });
@@ -230,6 +254,12 @@ impl<'a> Machine<'a> {
         }
         self.previous_draw = Some(draw);
         Next::Retry(wait)
+    }
+
+    /// The time since the start after which no attempt would be begun for sure.
+    pub(crate) fn latest_begin(&self) -> Duration {
+        let needed = self.least_time().saturating_mul(2);
+        self.policy.deadline().saturating_sub(needed)
     }
 
     fn remaining(&self, elapsed: Duration) -> Duration {

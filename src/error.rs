@@ -224,8 +224,8 @@ impl fmt::Display for Error {
         }
         match self.status() {
             Some(status) if *kind == ErrorKind::Status => write!(f, "{status}"),
-            Some(status) => write!(f, "{kind} of {status}"),
-            None => write!(f, "{kind}"),
+            Some(status) if *kind == ErrorKind::Body => write!(f, "{kind} of {status}"),
+            _ => write!(f, "{kind}"),
         }
     }
 }

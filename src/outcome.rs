@@ -4,6 +4,7 @@ use std::fmt;
 
 use http::StatusCode;
 
+use crate::attempts::Attempts;
 use crate::classify::Delivery;
 use crate::redirect::Redirect;
 
@@ -85,6 +86,24 @@ impl Evidence {
                 self.unknown = false;
             }
             (Delivery::NotSent | Delivery::Rejected, _) => {}
+        }
+    }
+
+    /// What an operation of another client, which was one attempt of this one, tried and knows.
+    ///
+    /// Each of its attempts counts by what is known *here* of the key: there it looks like the caller's own.
+    pub(crate) fn add_nested(&mut self, attempts: &Attempts) {
+        for attempt in attempts {
+            self.add(Exhibit {
+                delivery: attempt.delivery(),
+                status: attempt.status(),
+                redirect: Redirect::None,
+            });
+        }
+        match attempts.outcome() {
+            Outcome::Completed => self.completed = true,
+            Outcome::Unknown => self.unknown = true,
+            Outcome::NotDone => {}
         }
     }
 

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::{Duration, SystemTime};
 
 use reqwest::{Request, Response, Url};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::Instrument;
 
@@ -18,6 +19,7 @@ use crate::decision::{Ending, Judgement, Machine, Next};
 use crate::error::{BoxError, Error, ErrorKind, StatusFailure};
 use crate::operation::{Operation, Turn};
 use crate::redirect::{Redirect, Trail};
+use crate::response::ResponseExt;
 use crate::retry_after;
 use crate::telemetry;
 
@@ -123,12 +125,13 @@ impl Held {
         }
     }
 
-    fn ending(&self, watch: &Watch) -> Ending {
+    fn ending(&self, watch: &Watch) -> Ending<'_> {
         match self {
             Held::Response(response) => Ending::Answer {
                 status: response.status(),
                 retry_after: asked(response),
                 redirect: watch.redirect(Some(response.url())),
+                nested: response.attempts(),
             },
             Held::Lost(lost) => Ending::BodyLost {
                 status: lost.status(),
@@ -139,7 +142,8 @@ impl Held {
                 finding: error.failure.finding,
                 status: error.status,
                 retry_after: error.retry_after,
-                redirect: watch.redirect(None),
+                redirect: watch.redirect(error.answered.as_deref()),
+                nested: error.nested.as_ref(),
                 out_of_time: *out_of_time,
             },
         }
@@ -192,7 +196,8 @@ impl<'a> Watch<'a> {
             if let Some(touch) = self.touch.as_ref().filter(|_| !error.stated) {
                 *failure = failure.watched(touch.happened(), self.sender == Sender::Inner);
             }
-            if self.trail.as_ref().is_some_and(Trail::was_followed) {
+            let followed = self.trail.as_ref().is_some_and(Trail::was_followed);
+            if followed || self.redirect(error.answered.as_deref()) != Redirect::None {
                 *failure = failure.after_redirect();
             }
         }
@@ -277,17 +282,19 @@ impl<'a> Run<'a> {
         let (kind, source) = match held {
             Held::Response(response) => {
                 let status = response.status();
-                let deadline = after(self.started, self.operation.policy().deadline());
-                discard(response, deadline).await;
+                discard(response, after(self.started, self.machine.latest_begin())).await;
                 (ErrorKind::Status, StatusFailure(status).into())
             }
             Held::Lost(lost) => (ErrorKind::Body, lost.into_error()),
             Held::Failure { error, .. } => (error.failure.kind, error.source),
         };
         self.last_failure = Some((kind, source));
-        // A timer that is due already still costs a turn of the clock, a millisecond.
+        // A timer that is due already would still cost a turn of the clock, a millisecond.
         if until > Instant::now() {
             sleep_until(until).await;
+        } else {
+            // A sender that fails at once must not keep its thread from everybody else.
+            yield_now().await;
         }
     }
 

@@ -167,7 +167,7 @@ impl RequestBuilder {
     }
 
     /// Sends no key, for a service that refuses or misreads it. An attempt that may have acted is then not repeated,
-    /// unless the method is idempotent.
+    /// unless the method is idempotent. A default header of the inner client is out of its reach.
     pub fn without_idempotency_key(mut self) -> Self {
         self.settings.key = KeyChoice::Without;
         self
@@ -223,6 +223,8 @@ impl RequestBuilder {
     where
         F: Fn() -> io::Result<Body> + Send + Sync + 'static,
     {
+        // In place of one that was set before, which might be a stream that cannot be copied.
+        self.request = self.request.body(Body::default());
         self.settings.body_factory = Some(BodyFactory::new(body));
         self
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http_body::Frame;
@@ -19,6 +19,9 @@ use crate::error::{BoxError, ErrorKind};
 
 /// How long after the headers a body of unknown length is read before it is handed over as it is.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A piece shorter than this is copied to the one before it.
+const SMALL: usize = 1024;
 
 /// What the caller wants done with the body of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,7 +94,9 @@ pub(crate) async fn read(response: Response, rules: &Rules) -> Result<Response, 
         return Ok(reader.hand_over(rules.flow));
     }
     let hurried = length.is_none() && rules.mode == Mode::ByAnswer;
-    match reader.fill(rules, hurried).await {
+    let filled = reader.fill(rules, hurried).await;
+    reader.flush();
+    match filled {
         Filled::Whole => Ok(reader.whole()),
         Filled::Enough => Ok(reader.hand_over(rules.flow)),
         Filled::Lost { error, out_of_time } => Err(reader.lost(error, out_of_time)),
@@ -125,6 +130,8 @@ struct Reader {
     head: Head,
     body: Body,
     frames: VecDeque<Frame<Bytes>>,
+    /// Small pieces that come after the frames.
+    small: BytesMut,
     held: usize,
     ended: bool,
 }
@@ -147,6 +154,7 @@ impl Reader {
             head,
             body,
             frames: VecDeque::new(),
+            small: BytesMut::new(),
             held: 0,
             ended: false,
         }
@@ -194,14 +202,35 @@ impl Reader {
     }
 
     /// Keeps what says something: no empty frame, of which a server may send any number, and nothing after trailers.
+    /// Small pieces are joined, so that what is held takes about as much memory as it has bytes.
     fn hold(&mut self, frame: Frame<Bytes>) {
-        let bytes = frame.data_ref().map(Bytes::len);
-        if self.ended || bytes == Some(0) {
+        if self.ended {
             return;
         }
-        self.ended = bytes.is_none();
-        self.held = self.held.saturating_add(bytes.unwrap_or(0));
-        self.frames.push_back(frame);
+        match frame.into_data() {
+            Ok(data) => {
+                self.held = self.held.saturating_add(data.len());
+                if self.frames.is_empty() && !data.is_empty() {
+                    self.frames.push_back(Frame::data(data));
+                } else if data.len() < SMALL {
+                    self.small.extend_from_slice(&data);
+                } else {
+                    self.flush();
+                    self.frames.push_back(Frame::data(data));
+                }
+            }
+            Err(trailers) => {
+                self.flush();
+                self.ended = true;
+                self.frames.push_back(trailers);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.small.is_empty() {
+            self.frames.push_back(Frame::data(self.small.split().freeze()));
+        }
     }
 
     fn whole(mut self) -> Response {

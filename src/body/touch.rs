@@ -5,18 +5,28 @@
 //! protects a repeat, the body is sent through a wrapper: a connection that begins with a request asks first whether
 //! its body is at its end.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use reqwest::{Body, Request};
 
+use crate::error::BoxError;
+
+const UNTOUCHED: u8 = 0;
+const TOUCHED: u8 = 1;
+const REVOKED: u8 = 2;
+
 /// Whether the body of an attempt was touched.
+///
+/// Asking revokes a body that was not: a connection that comes to it after the attempt is over finds a broken body, and
+/// sends nothing. Without that, the answer "untouched" could be true when it is given and false a moment later.
 #[derive(Clone)]
-pub(crate) struct Touch(Arc<AtomicBool>);
+pub(crate) struct Touch(Arc<AtomicU8>);
 
 impl Touch {
     /// Wraps the body of a request, an absent one too.
@@ -31,11 +41,18 @@ impl Touch {
     }
 
     pub(crate) fn happened(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.settle(REVOKED) == TOUCHED
     }
 
-    fn happens(&self) {
-        self.0.store(true, Ordering::Release);
+    /// The state after whoever comes first had its way.
+    fn settle(&self, wanted: u8) -> u8 {
+        match self
+            .0
+            .compare_exchange(UNTOUCHED, wanted, Ordering::AcqRel, Ordering::Acquire)
+        {
+            Ok(_) => wanted,
+            Err(settled) => settled,
+        }
     }
 }
 
@@ -46,22 +63,59 @@ struct Watched {
 
 impl HttpBody for Watched {
     type Data = Bytes;
-    type Error = reqwest::Error;
+    type Error = BoxError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, reqwest::Error>>> {
-        self.touch.happens();
-        Pin::new(&mut self.body).poll_frame(cx)
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.touch.settle(TOUCHED) == REVOKED {
+            let error = io::Error::other("the attempt this body belongs to is over");
+            return Poll::Ready(Some(Err(error.into())));
+        }
+        Pin::new(&mut self.body).poll_frame(cx).map_err(Into::into)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.touch.happens();
-        self.body.is_end_stream()
+        // Of a revoked body there is always more to come: the error.
+        self.touch.settle(TOUCHED) == TOUCHED && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.touch.0.load(Ordering::Acquire) == REVOKED {
+            return SizeHint::default();
+        }
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use reqwest::{Method, Url};
+
+    fn watched() -> (Touch, Body) {
+        let mut request = Request::new(Method::POST, Url::parse("http://localhost/").unwrap());
+        *request.body_mut() = Some(Body::from("pay"));
+        let touch = Touch::watch(&mut request);
+        (touch, request.body_mut().take().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_asked_for_is_touched_and_stays_whole() {
+        let (touch, body) = watched();
+        assert_eq!(body.size_hint().exact(), Some(3));
+        assert!(!body.is_end_stream());
+        assert!(touch.happened());
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "pay");
+    }
+
+    // R10: an answer of "never sent" stays true.
+    #[tokio::test]
+    async fn a_body_that_was_found_untouched_cannot_be_sent_any_more() {
+        let (touch, body) = watched();
+        assert!(!touch.happened());
+        assert!(!body.is_end_stream());
+        assert_eq!(body.size_hint().exact(), None);
+        assert!(body.collect().await.is_err());
+        assert!(!touch.happened());
     }
 }

@@ -12,7 +12,7 @@ use reqwest::Url;
 
 use super::status::{self, Circumstances};
 use super::{Delivery, Finding};
-use crate::attempts::StopReason;
+use crate::attempts::{Attempts, StopReason};
 use crate::error::{BoxError, Error, ErrorKind, causes};
 use crate::outcome::Outcome;
 
@@ -25,10 +25,12 @@ use crate::outcome::Outcome;
 #[derive(Debug)]
 pub struct AttemptError {
     pub(crate) failure: Failure,
-    /// Of an answer that is behind the failure.
+    /// The answer that is behind the failure: its status, its URL, and the wait it asked for.
     pub(crate) status: Option<StatusCode>,
-    /// The wait that answer asked for.
+    pub(crate) answered: Option<Box<Url>>,
     pub(crate) retry_after: Option<Duration>,
+    /// What a nested client tried.
+    pub(crate) nested: Option<Attempts>,
     /// The sender said what became of the request: no sign of ours speaks against that.
     pub(crate) stated: bool,
     pub(crate) source: BoxError,
@@ -47,9 +49,9 @@ impl Failure {
 
     const UNRECOGNISED: Self = Self::last(ErrorKind::Other, Delivery::Unknown);
 
-    /// What is left of it after a redirect: the request before that was answered.
+    /// What is left of it after a redirect: neither a failure nor a refusal speaks for the request before that.
     pub(crate) fn after_redirect(mut self) -> Self {
-        if self.finding.delivery == Delivery::NotSent {
+        if let Delivery::NotSent | Delivery::Rejected = self.finding.delivery {
             self.finding.delivery = Delivery::Unknown;
         }
         self
@@ -99,7 +101,9 @@ impl AttemptError {
         Self {
             failure,
             status: None,
+            answered: None,
             retry_after: None,
+            nested: None,
             stated: false,
             source: Withheld::if_needed(failure.kind, source),
         }
@@ -138,8 +142,12 @@ impl StdError for AttemptError {
 impl From<reqwest::Error> for AttemptError {
     fn from(error: reqwest::Error) -> Self {
         let status = error.status();
-        let error = Self::new(of_reqwest(&error), error.without_url().into());
-        Self { status, ..error }
+        let answered = error.url().filter(|_| status.is_some()).cloned().map(Box::new);
+        Self {
+            status,
+            answered,
+            ..Self::new(of_reqwest(&error), error.without_url().into())
+        }
     }
 }
 
@@ -179,6 +187,7 @@ impl From<Error> for AttemptError {
         Self {
             status: error.status(),
             retry_after: error.retry_after(),
+            nested: Some(error.attempts().clone()),
             ..Self::new(failure, error.into())
         }
     }

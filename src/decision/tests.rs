@@ -33,25 +33,27 @@ const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn answer(status: u16, retry_after: Option<Duration>) -> Ending {
+fn answer(status: u16, retry_after: Option<Duration>) -> Ending<'static> {
     Ending::Answer {
         status: StatusCode::from_u16(status).unwrap(),
         retry_after,
         redirect: Redirect::None,
+        nested: None,
     }
 }
 
-fn unknown_failure(out_of_time: bool) -> Ending {
+fn unknown_failure(out_of_time: bool) -> Ending<'static> {
     Ending::Failure {
         finding: Finding::retry(Delivery::Unknown),
         status: None,
         retry_after: None,
         redirect: Redirect::None,
+        nested: None,
         out_of_time,
     }
 }
 
-fn body_lost(out_of_time: bool) -> Ending {
+fn body_lost(out_of_time: bool) -> Ending<'static> {
     Ending::BodyLost {
         status: StatusCode::OK,
         redirect: Redirect::None,
@@ -64,7 +66,7 @@ fn policy(builder: PolicyBuilder) -> Policy {
 }
 
 /// What follows when the first attempt, begun at once, ends so after `elapsed`. All random bits are set.
-fn after_first(policy: &Policy, terms: Terms, elapsed: Duration, ending: &Ending) -> Next {
+fn after_first(policy: &Policy, terms: Terms, elapsed: Duration, ending: &Ending<'_>) -> Next {
     let mut machine = Machine::new(policy, terms, NOTHING_KNOWN);
     machine.begin(Duration::ZERO).unwrap();
     machine.judge(elapsed, ending, || u64::MAX).next
@@ -169,13 +171,41 @@ fn the_longest_wait_there_is_stops_without_overflow() {
 fn jitter_gives_way_to_the_deadline_and_the_asked_part_does_not() {
     let policy = policy(Policy::builder().deadline(secs(5)));
     let next = after_first(&policy, ANY, Duration::ZERO, &answer(429, Some(millis(4_500))));
-    // A draw of a second would end past the deadline; what is left after it is the least time of an attempt.
-    assert_eq!(next, Next::Retry(millis(4_990)));
-    let next = after_first(&policy, ANY, Duration::ZERO, &answer(429, Some(millis(4_990))));
-    assert_eq!(next, Next::Retry(millis(4_990)));
-    let asked = millis(4_991);
+    // A draw of a second would end past the deadline; what is left after it is twice the least time of an attempt.
+    assert_eq!(next, Next::Retry(millis(4_980)));
+    let next = after_first(&policy, ANY, Duration::ZERO, &answer(429, Some(millis(4_980))));
+    assert_eq!(next, Next::Retry(millis(4_980)));
+    let asked = millis(4_981);
     let next = after_first(&policy, ANY, Duration::ZERO, &answer(429, Some(asked)));
     assert_eq!(next, Next::Stop(StopReason::RetryAfter { asked }));
+}
+
+#[test]
+fn without_a_wait_the_least_time_is_enough_for_another_attempt() {
+    let policy = policy(Policy::builder().deadline(secs(5)).backoff(Backoff::none()));
+    let next = after_first(&policy, ANY, millis(4_990), &answer(502, None));
+    assert_eq!(next, Next::Retry(Duration::ZERO));
+    let next = after_first(&policy, ANY, millis(4_991), &answer(502, None));
+    assert_eq!(next, Next::Stop(StopReason::Deadline));
+}
+
+#[test]
+fn the_lost_body_of_another_request_leaves_this_one_unknown() {
+    let policy = policy(Policy::builder());
+    let terms = Terms {
+        safety: ReplaySafety {
+            answered: true,
+            unknown: false,
+        },
+        ..ANY
+    };
+    let ending = Ending::BodyLost {
+        status: StatusCode::OK,
+        redirect: Redirect::Astray,
+        out_of_time: false,
+    };
+    let next = after_first(&policy, terms, Duration::ZERO, &ending);
+    assert_eq!(next, Next::Stop(StopReason::NotReplaySafe));
 }
 
 #[test]
@@ -226,6 +256,7 @@ fn what_cannot_have_acted_is_repeated_whatever_the_method() {
         status: None,
         retry_after: None,
         redirect: Redirect::None,
+        nested: None,
         out_of_time: false,
     };
     for ending in [answer(429, None), answer(503, Some(Duration::ZERO)), not_sent] {
@@ -322,7 +353,7 @@ fn decorrelated_waits_grow_from_the_draw_before_and_not_from_what_was_asked() {
     assert_eq!(next, Next::Retry(millis(900)));
 }
 
-fn any_ending() -> impl Strategy<Value = Ending> {
+fn any_ending() -> impl Strategy<Value = Ending<'static>> {
     let asked = proptest::option::of((0..40_000_u64).prop_map(Duration::from_millis));
     let delivery = prop_oneof![
         Just(Delivery::NotSent),
@@ -339,6 +370,7 @@ fn any_ending() -> impl Strategy<Value = Ending> {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after,
             redirect,
+            nested: None,
         }),
         any::<bool>().prop_map(body_lost),
         (delivery, any::<bool>(), any::<bool>()).prop_map(|(delivery, retry, out_of_time)| {
@@ -347,6 +379,7 @@ fn any_ending() -> impl Strategy<Value = Ending> {
                 status: None,
                 retry_after: None,
                 redirect: Redirect::None,
+                nested: None,
                 out_of_time,
             }
         }),

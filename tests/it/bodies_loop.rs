@@ -351,3 +351,16 @@ async fn a_body_that_was_handed_over_fails_as_it_would_without_us() {
     assert_eq!(came, "a");
     assert!(!end.unwrap().is_timeout());
 }
+
+#[tokio::test(start_paused = true)]
+async fn small_pieces_are_joined_and_none_is_lost() {
+    let pieces = (0..3_000).map(|_| data("x")).chain([data("end")]);
+    let transport = Transport::always(answer(200).chunked(pieces));
+    let mut response = patient().get(URL).send_with(transport.send()).await.unwrap();
+    let mut chunks = Vec::new();
+    while let Some(chunk) = response.chunk().await.unwrap() {
+        chunks.push(chunk);
+    }
+    assert!(chunks.len() <= 2, "{}", chunks.len());
+    assert_eq!(chunks.concat(), [&b"x".repeat(3_000)[..], b"end"].concat());
+}

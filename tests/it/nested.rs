@@ -1,6 +1,6 @@
 //! A client inside a client: the outer operation counts the inner one as one attempt, and believes what it says.
 
-use std::io::ErrorKind::UnexpectedEof;
+use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
 
 use reqwest::{Method, Request, Response};
 use steadfast::{Client, Delivery, ErrorKind, Outcome, ResponseExt, StopReason};
@@ -74,7 +74,7 @@ async fn what_the_inner_operation_completed_is_completed() {
 // R10
 #[tokio::test(start_paused = true)]
 async fn what_the_inner_operation_left_unknown_is_unknown() {
-    let transport = Transport::always(fail(std::io::ErrorKind::ConnectionReset));
+    let transport = Transport::always(fail(ConnectionReset));
     let inner = client(no_backoff());
     let attempt = |request: Request| inner.execute_with(request, transport.send());
     let request = client(no_backoff()).post(URL).without_idempotency_key();
@@ -95,4 +95,22 @@ async fn one_key_goes_through_both() {
     let seen = transport.seen();
     assert_eq!(seen.len(), 3);
     assert!(seen.iter().all(|request| request.key() == seen[0].key()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_attempts_of_the_inner_operation_count_by_what_the_outer_one_knows_of_the_key() {
+    // The key is the outer client's own: that the service looks at it is an assumption.
+    let transport = Transport::new([answer(500), answer(200)]);
+    let attempt = |request: Request| client(no_backoff()).execute_with(request, transport.send());
+    let request = client(no_backoff()).post(URL);
+    let response = request.send_with(attempt).await.unwrap();
+    assert_eq!(response.outcome(), Some(Outcome::Completed));
+    assert!(!response.attempts().unwrap().exactly_once());
+
+    for refusal in [422, 403] {
+        let transport = Transport::new([fail(ConnectionReset), answer(refusal)]);
+        let attempt = |request: Request| client(no_backoff()).execute_with(request, transport.send());
+        let response = client(no_backoff()).post(URL).send_with(attempt).await.unwrap();
+        assert_eq!(response.outcome(), Some(Outcome::Unknown), "{refusal}");
+    }
 }

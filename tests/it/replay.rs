@@ -296,3 +296,42 @@ async fn attempt_two_is_attempt_one_byte_for_byte() {
     }
     assert_eq!(transport.times(), [0, 0, 1_000].map(millis));
 }
+
+// field 22: a sender that makes errors of statuses says by their URL that it was redirected.
+#[tokio::test(start_paused = true)]
+async fn the_status_error_of_another_url_does_not_speak_for_the_request() {
+    for status in [429, 404] {
+        let transport = Transport::always(answer(status).url("https://api.example.com/receipt"));
+        let attempt = |request| {
+            let answer = transport.send()(request);
+            async move { Ok::<_, AttemptError>(answer.await?.error_for_status()?) }
+        };
+        let error = keyless_post().send_with(attempt).await.unwrap_err();
+        assert_eq!(transport.seen().len(), 1, "{status}");
+        assert_eq!(error.kind(), ErrorKind::Status);
+        assert_eq!(error.status().map(|status| status.as_u16()), Some(status));
+        assert_eq!(error.outcome(), Outcome::Unknown);
+    }
+    let transport = Transport::new([answer(429).url(URL), answer(200).url(URL)]);
+    let attempt = |request| {
+        let answer = transport.send()(request);
+        async move { Ok::<_, AttemptError>(answer.await?.error_for_status()?) }
+    };
+    keyless_post().send_with(attempt).await.unwrap();
+    assert_eq!(transport.seen().len(), 2);
+}
+
+// field 30
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_made_anew_takes_the_place_of_a_stream() {
+    let stream = Body::wrap(Full::new(Bytes::from_static(b"stream")));
+    let request = client(no_backoff()).put(URL).body(stream);
+    let request = request.body_with(|| Ok(Body::from("made")));
+    let copy = request.try_clone().expect("a copy");
+    for request in [request, copy] {
+        let transport = Transport::new([answer(503), answer(200)]);
+        request.send_with(transport.send()).await.unwrap();
+        let bodies: Vec<_> = transport.seen().into_iter().map(|seen| seen.body).collect();
+        assert_eq!(bodies, ["made", "made"]);
+    }
+}

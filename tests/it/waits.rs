@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use steadfast::{Attempt, Backoff, Client, Policy, ResponseExt, StopReason};
 
-use crate::transport::{Part, Step, Transport, URL, answer, client, data, fail, millis, no_backoff, pause, secs};
+use crate::transport::{
+    Part, Step, Transport, URL, answer, client, data, fail, millis, no_backoff, pause, refused, secs,
+};
 
 fn busy(retry_after: &str) -> Step {
     answer(503).header("retry-after", retry_after)
@@ -91,7 +93,8 @@ async fn the_deadline_shortens_the_jitter_and_never_what_was_asked() {
         .deadline(secs(5));
     let transport = Transport::new([busy("2"), answer(200)]);
     client(policy).get(URL).send_with(transport.send()).await.unwrap();
-    assert_eq!(transport.times(), [secs(0), millis(4_990)]);
+    // Twice the least time of an attempt is left, for timers that are late.
+    assert_eq!(transport.times(), [secs(0), millis(4_980)]);
 }
 
 // R23
@@ -310,4 +313,35 @@ async fn nothing_of_a_refusal_is_held_through_the_wait() {
         assert_eq!(transport.open_bodies(), 0);
         assert_eq!(call.await.unwrap().unwrap().status(), 200);
     }
+}
+
+// The same where timers are as late as they are: the wait leaves enough for the attempt it is made for.
+#[tokio::test]
+async fn a_wait_that_was_shortened_ends_in_an_attempt() {
+    let policy = Policy::builder().deadline(secs(1)).attempt_timeout(millis(500));
+    let transport = Transport::new([answer(429).header("retry-after-ms", "900"), answer(200)]);
+    let response = client(policy).get(URL).send_with(transport.send()).await.unwrap();
+    assert_eq!(response.status(), 200);
+}
+
+// field 34
+#[tokio::test(start_paused = true)]
+async fn an_answer_nobody_reads_leaves_the_time_of_another_attempt() {
+    let policy = no_backoff().deadline(millis(105));
+    let stalled = answer(503).announced(5, [Part::Stall]);
+    let transport = Transport::new([stalled, answer(200)]);
+    client(policy).get(URL).send_with(transport.send()).await.unwrap();
+    assert_eq!(transport.times(), [secs(0), millis(85)]);
+}
+
+// R26
+#[tokio::test]
+async fn failures_without_a_wait_leave_the_thread_to_others() {
+    let policy = no_backoff().max_attempts(u32::MAX);
+    let operation = client(policy).get(URL).into_operation().unwrap();
+    let transport = Transport::always(refused());
+    let started = std::time::Instant::now();
+    let ended = tokio::time::timeout(millis(50), operation.send_with(transport.send())).await;
+    assert!(ended.is_err());
+    assert!(started.elapsed() < secs(10), "the deadline is 30 s");
 }
