@@ -83,7 +83,7 @@ pub enum StopReason {
     MaxAttempts,
     /// The deadline cut the attempt, or leaves no time for the wait and another one.
     Deadline,
-    /// The retry budget of the group is used up.
+    /// The retry budget of the group is used up. Reserved, as are the reasons below: there are no budgets yet.
     Budget,
     /// The server asked for a wait longer than `max_retry_after`, or than what is left of the deadline.
     RetryAfter {

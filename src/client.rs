@@ -64,7 +64,7 @@ impl Client {
 
     /// Builds a client that tells Steadfast what a finished `reqwest::Client` hides, for writes above all.
     ///
-    /// It sets three things, whatever the builder had for them: a connect timeout of 3 s, no repeats of reqwest's own
+    /// It sets three things, **whatever the builder had for them**: a connect timeout of 3 s, no repeats of reqwest's own
     /// (`retry(never())`), and a redirect policy that follows as reqwest's default does, at most 10, and tells the
     /// running attempt of each. With that, a POST that a 301 or 302 turned into a GET is
     /// [`Unknown`](crate::Outcome::Unknown) while one that was sent on by a 307 or 308 is what its answer says, a 303

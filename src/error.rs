@@ -10,8 +10,9 @@ use http::StatusCode;
 use reqwest::{Method, Response, Url};
 
 use crate::attempts::{Attempts, Record, StopReason};
-use crate::idempotency::key::IdempotencyKey;
+use crate::idempotency::key::{IdempotencyKey, KeyError};
 use crate::outcome::{Evidence, Outcome};
+use crate::policy::PolicyError;
 use crate::redacted::target;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
@@ -49,7 +50,7 @@ pub enum ErrorKind {
     Reset,
     /// The body of the answer did not arrive whole, or the stream of the request's body failed.
     Body,
-    /// The circuit was open.
+    /// The circuit was open. Reserved: there are no circuits yet.
     CircuitOpen,
     /// No attempt could be started before the deadline.
     Deadline,
@@ -174,7 +175,7 @@ impl Error {
         self.0.attempts.last()?.status()
     }
 
-    /// The group whose open circuit refused the operation.
+    /// The group whose open circuit refused the operation. `None` as long as there are no circuits.
     pub fn circuit(&self) -> Option<&str> {
         None
     }
@@ -205,21 +206,26 @@ fn is_timeout(error: &(dyn StdError + 'static)) -> bool {
             .is_some_and(reqwest::Error::is_timeout)
 }
 
-/// `POST https://example.com/pay failed after 3 attempts in 2.4s (no attempts left): connection lost`
+/// `POST https://example.com/pay failed after 3 attempts in 2.4s (no attempts left; outcome unknown): connection lost`
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner {
-            kind, target, attempts, ..
+            kind,
+            target,
+            attempts,
+            source,
+            ..
         } = &*self.0;
         f.write_str(if target.is_empty() { "request" } else { target })?;
-        match attempts.len() {
+        match (attempts.len(), source) {
             // An answer that another client brought.
-            0 if *kind == ErrorKind::Status => write!(f, " failed: ")?,
-            0 => return write!(f, " was not sent: {kind}"),
-            made => {
+            (0, _) if *kind == ErrorKind::Status => write!(f, " failed: ")?,
+            (0, Some(source)) => return write!(f, " was not sent: {source}"),
+            (0, None) => return write!(f, " was not sent: {kind}"),
+            (made, _) => {
                 let plural = if made == 1 { "" } else { "s" };
                 write!(f, " failed after {made} attempt{plural} in {:.1?}", attempts.elapsed())?;
-                write!(f, " ({}): ", attempts.stop_reason())?;
+                write!(f, " ({}; outcome {}): ", attempts.stop_reason(), attempts.outcome())?;
             }
         }
         match self.status() {
@@ -227,6 +233,20 @@ impl fmt::Display for Error {
             Some(status) if *kind == ErrorKind::Body => write!(f, "{kind} of {status}"),
             _ => write!(f, "{kind}"),
         }
+    }
+}
+
+/// As of a request with such a key: kind `Request`.
+impl From<KeyError> for Error {
+    fn from(error: KeyError) -> Self {
+        Self::unsendable(None, None, error.into())
+    }
+}
+
+/// As of a request under such a policy: kind `Request`.
+impl From<PolicyError> for Error {
+    fn from(error: PolicyError) -> Self {
+        Self::unsendable(None, None, error.into())
     }
 }
 

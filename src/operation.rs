@@ -122,7 +122,7 @@ impl Operation {
         })
     }
 
-    /// Sends the operation. May be called again after it ended, not while it runs.
+    /// Sends the operation. May be called again after it ended, whatever the result, but not while it runs.
     ///
     /// # Errors
     ///

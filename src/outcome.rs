@@ -12,7 +12,8 @@ use crate::redirect::Redirect;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The service confirmed the effect: 2xx, 303 or 304. What a later attempt said does not change it.
+    /// The service confirmed the effect: 2xx, 303 or 304. What a later attempt said does not change it, nor does a body
+    /// that was lost: of a GET it says that the server answered, not that the answer arrived.
     Completed,
     /// Certainly no effect: no attempt was sent or all were refused, or the method is safe and did not succeed.
     NotDone,

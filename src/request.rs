@@ -160,7 +160,11 @@ impl RequestBuilder {
 
 /// What an operation needs.
 impl RequestBuilder {
-    /// The key of the operation, made and kept by the caller. It also says that the service honours keys.
+    /// The key of the operation, made and kept by the caller.
+    ///
+    /// It also says that the service honours keys, so that a final 4xx under it (but 401, 403, 407, 408, 409, 425 and 429)
+    /// is the service's word on the earlier attempts too: they did nothing. Where a gateway in front of the service
+    /// gives such answers of its own, leave the key to the client.
     pub fn idempotency_key(mut self, key: IdempotencyKey) -> Self {
         self.settings.key = KeyChoice::Given(key);
         self
@@ -221,7 +225,7 @@ impl RequestBuilder {
     /// time. It is called once for every attempt that is made.
     pub fn body_with<F>(mut self, body: F) -> Self
     where
-        F: Fn() -> io::Result<Body> + Send + Sync + 'static,
+        F: Fn() -> Result<Body, io::Error> + Send + Sync + 'static,
     {
         // In place of one that was set before, which might be a stream that cannot be copied.
         self.request = self.request.body(Body::default());

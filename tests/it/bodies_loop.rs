@@ -71,7 +71,7 @@ async fn a_write_without_a_key_whose_answer_is_cut_is_done_and_not_repeated() {
     assert_eq!(error.stop_reason(), StopReason::NotReplaySafe);
     let message = error.to_string();
     assert!(
-        message.ends_with("(not replay-safe): body failure of 201 Created"),
+        message.ends_with("(not replay-safe; outcome completed): body failure of 201 Created"),
         "{message}"
     );
 }

@@ -105,12 +105,12 @@ async fn an_error_reads_as_one_sentence() {
     let error = error_of([after(millis(2_400), fail(ConnectionReset)), fail(PermissionDenied)]).await;
     assert_eq!(
         error.to_string(),
-        "POST https://api.example.com/charges failed after 2 attempts in 2.4s (not retryable): unrecognised failure"
+        "POST https://api.example.com/charges failed after 2 attempts in 2.4s (not retryable; outcome unknown): unrecognised failure"
     );
     let error = error_of([after(secs(1), answer(402))]).await;
     assert_eq!(
         error.to_string(),
-        "POST https://api.example.com/charges failed after 1 attempt in 1.0s (not retryable): 402 Payment Required"
+        "POST https://api.example.com/charges failed after 1 attempt in 1.0s (not retryable; outcome not done): 402 Payment Required"
     );
     let request = client(no_backoff()).get(URL).deadline(secs(0));
     let error = request.send_with(Transport::new([]).send()).await.unwrap_err();
