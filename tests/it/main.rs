@@ -22,6 +22,7 @@ mod scripts;
 mod server;
 mod statuses;
 mod telemetry;
+mod third_party;
 mod transport;
 mod waits;
 mod wire;
