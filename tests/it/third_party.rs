@@ -20,6 +20,7 @@ mod nginx;
 const LONG: Duration = Duration::from_secs(10);
 
 /// A server that runs already, and its access log.
+#[derive(Clone)]
 struct Service {
     base: Url,
     log: PathBuf,

@@ -117,7 +117,6 @@ async fn a_slow_body_of_httpbin_that_is_read_inside_its_attempt_ends_it_at_the_d
     assert_eq!(httpbin.logged(&tag, 1).await.len(), 1);
 }
 
-// Section "Redirects are inside one attempt".
 #[tokio::test]
 async fn redirects_of_httpbin_are_followed_inside_one_attempt() {
     let Some(httpbin) = Service::httpbin() else { return };
