@@ -42,7 +42,7 @@ async fn a_silent_haproxy_times_the_attempts_out_and_sees_the_same_key_in_each()
         (Call::Keyless, 1, StopReason::NotReplaySafe),
     ] {
         let tag = new_tag();
-        let request = call.to(&client(quick().attempt_timeout(ms(300))), haproxy.url("/slow", &tag));
+        let request = call.to(&client(quick().attempt_timeout(ms(500))), haproxy.url("/slow", &tag));
         let error = request.send().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
         assert_eq!(error.stop_reason(), stop_reason);

@@ -49,9 +49,9 @@ async fn a_429_of_httpbin_is_repeated_for_every_method() {
 async fn a_late_answer_of_httpbin_is_cut_by_the_attempt_timeout_and_asked_for_again() {
     let Some(httpbin) = Service::httpbin() else { return };
     let tag = new_tag();
-    let request = client(quick()).get(httpbin.url("/delay/1", &tag));
+    let request = client(quick()).get(httpbin.url("/delay/2", &tag));
     let error = request
-        .attempt_timeout(ms(300))
+        .attempt_timeout(ms(800))
         .max_attempts(2)
         .send()
         .await
