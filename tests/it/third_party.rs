@@ -30,7 +30,6 @@ struct Service {
 #[derive(Debug)]
 struct Line {
     method: String,
-    target: String,
     status: u16,
     key: Option<String>,
     /// The port of the client: one for each connection.
@@ -79,12 +78,10 @@ impl Service {
         last.send().await.unwrap();
         let complete = async {
             loop {
-                let lines = self.lines();
-                let ended = lines.iter().any(|line| line.target.ends_with(&end));
-                let is_tagged = |line: &Line| line.target.contains(tag) || line.key.as_deref() == Some(tag);
-                let tagged: Vec<_> = lines.into_iter().filter(is_tagged).collect();
-                if ended && tagged.len() >= at_least {
-                    return tagged;
+                let ended = !self.lines_with(&end).is_empty();
+                let lines = self.lines_with(tag);
+                if ended && lines.len() >= at_least {
+                    return lines;
                 }
                 sleep(ms(10)).await;
             }
@@ -93,11 +90,12 @@ impl Service {
         complete.unwrap_or_else(|_| panic!("{at_least} requests with {tag} in the log"))
     }
 
-    fn lines(&self) -> Vec<Line> {
+    fn lines_with(&self, tag: &str) -> Vec<Line> {
         let text = fs::read_to_string(&self.log).unwrap();
         // The last line may be half written.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.lines().filter_map(Line::parse).collect()
+        let tagged = whole.lines().filter(|line| line.contains(tag));
+        tagged.filter_map(Line::parse).collect()
     }
 
     /// The log has the attempts that the client tells of, in their order and with the one key, and no others.
@@ -121,12 +119,11 @@ impl Line {
     /// What the servers say of themselves has other words.
     fn parse(text: &str) -> Option<Self> {
         let words: Vec<_> = text.split(' ').collect();
-        let [method, target, status, key, port] = words[..] else {
+        let [method, _target, status, key, port] = words[..] else {
             return None;
         };
         Some(Self {
             method: method.to_owned(),
-            target: target.to_owned(),
             status: status.parse().ok()?,
             key: Some(key.to_owned()).filter(|key| key != "-"),
             port: port.to_owned(),
