@@ -31,6 +31,8 @@ const END_HEADERS: u8 = 4;
 pub(crate) enum Part {
     /// The head of a 200.
     Head,
+    /// The whole of a 303 that leads to `/there`.
+    SeeOther,
     Data(&'static str),
     /// Ends the answer with a trailer `x-sum: 42`.
     Trailers,
@@ -50,6 +52,10 @@ impl Part {
     fn bytes(self, stream: u32) -> Vec<u8> {
         match self {
             Self::Head => frame(HEADERS, END_HEADERS, stream, &[0x88]),
+            Self::SeeOther => {
+                let fields = b"\x08\x03303\x0f\x1f\x06/there";
+                frame(HEADERS, END_HEADERS | END_STREAM, stream, fields)
+            }
             Self::Data(text) => frame(DATA, 0, stream, text.as_bytes()),
             Self::Trailers => frame(HEADERS, END_HEADERS | END_STREAM, stream, b"\x00\x05x-sum\x0242"),
             Self::End => frame(DATA, END_STREAM, stream, &[]),

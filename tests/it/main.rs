@@ -29,5 +29,6 @@ mod wire_bodies;
 mod wire_failures;
 mod wire_h2;
 mod wire_pool;
+mod wire_redirects;
 mod wire_requests;
 mod wire_responses;

@@ -2,7 +2,7 @@
 
 use http_body_util::BodyExt;
 use reqwest::{StatusCode, Version};
-use steadfast::{Delivery, ErrorKind, Outcome, ResponseExt, StopReason};
+use steadfast::{Client, Delivery, ErrorKind, Outcome, ResponseExt, StopReason};
 
 use crate::frames::{CANCEL, DONE, Http2, INTERNAL_ERROR, NO_ERROR, Part, REFUSED_STREAM};
 use crate::wire::{Call, assert_healed, http, over, quick};
@@ -60,6 +60,19 @@ async fn a_stream_that_is_always_refused_ends_as_not_done() {
         assert_eq!(error.outcome(), Outcome::NotDone);
         assert_same_bodies(&server, 3);
     }
+}
+
+// field 22, field 29: the refusal is that of the GET, and the POST before it was acted on.
+#[tokio::test]
+async fn a_stream_refused_behind_a_303_never_repeats_a_keyless_post_where_redirects_are_told() {
+    let server = Http2::start([&[Part::SeeOther], &[Part::Reset(REFUSED_STREAM)][..], DONE]).await;
+    let client = Client::from_builder(http().http2_prior_knowledge()).unwrap().build();
+    let request = Call::Keyless.to(&client, server.url());
+    let error = request.send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Reset);
+    assert_eq!(error.stop_reason(), StopReason::NotReplaySafe);
+    assert_eq!(error.outcome(), Outcome::Completed);
+    assert_eq!(server.bodies(), [&b"amount=1"[..], b""]);
 }
 
 /// Where a repeat is safe it heals, and a keyless POST is neither repeated nor called failed.
