@@ -28,6 +28,7 @@ mod wire;
 mod wire_bodies;
 mod wire_failures;
 mod wire_h2;
+mod wire_handover;
 mod wire_pool;
 mod wire_redirects;
 mod wire_requests;
