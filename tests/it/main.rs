@@ -29,6 +29,7 @@ mod wire_bodies;
 mod wire_failures;
 mod wire_h2;
 mod wire_handover;
+mod wire_kinds;
 mod wire_pool;
 mod wire_redirects;
 mod wire_requests;

@@ -25,6 +25,8 @@ pub(crate) enum Meet {
     Tunnel,
     /// A proxy that says this to a CONNECT, and leaves.
     Refusal(&'static str),
+    /// TLS that has no version in common with the client.
+    NoCommonVersion,
     /// The first bytes are read, then the connection ends in good order.
     Fin,
     /// The first bytes are read, then the connection is reset.
@@ -90,6 +92,12 @@ impl Meet {
             Self::Refusal(answer) => {
                 read_head(&mut stream).await?;
                 stream.write_all(answer.as_bytes()).await?;
+                stream.shutdown().await
+            }
+            Self::NoCommonVersion => {
+                let _ = stream.read(&mut [0; 8192]).await?;
+                // A fatal alert, protocol_version (RFC 8446, section 6).
+                stream.write_all(&[21, 3, 3, 0, 2, 2, 70]).await?;
                 stream.shutdown().await
             }
             Self::Fin => {

@@ -30,10 +30,10 @@ async fn a_good_certificate_is_accepted() {
 }
 
 /// One attempt, although the next connection would find a good certificate.
-async fn is_final(certificate: Certificate) {
+async fn is_final(verdict: Meet) {
     for call in Call::ALL {
         let server = Server::start([Reply::ok("done")]).await;
-        let (front, client) = in_front_of(&server, Meet::Tls(certificate)).await;
+        let (front, client) = in_front_of(&server, verdict).await;
         let error = call.to(&client, url()).send().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Tls, "{call:?}: {error}");
         assert!(error.is_connect());
@@ -48,19 +48,25 @@ async fn is_final(certificate: Certificate) {
 // field 24
 #[tokio::test]
 async fn a_self_signed_certificate_ends_every_operation_at_once() {
-    is_final(Certificate::SelfSigned).await;
+    is_final(Meet::Tls(Certificate::SelfSigned)).await;
 }
 
 // field 24
 #[tokio::test]
 async fn an_expired_certificate_ends_every_operation_at_once() {
-    is_final(Certificate::Expired).await;
+    is_final(Meet::Tls(Certificate::Expired)).await;
 }
 
 // field 24
 #[tokio::test]
 async fn a_certificate_of_another_host_ends_every_operation_at_once() {
-    is_final(Certificate::OfAnotherHost).await;
+    is_final(Meet::Tls(Certificate::OfAnotherHost)).await;
+}
+
+// field 24
+#[tokio::test]
+async fn a_server_without_a_common_version_of_tls_ends_every_operation_at_once() {
+    is_final(Meet::NoCommonVersion).await;
 }
 
 /// Nothing was sent, so another attempt is made whatever the method.
