@@ -15,9 +15,9 @@ fn every_test_the_requirements_name_exists() {
     assert!(named.len() > 50, "{named:?}");
     for (module, test) in named {
         let file = module.replace("::", "/");
-        let files = match file.strip_prefix("it/") {
-            Some(file) => [format!("tests/it/{file}.rs"), String::new()],
-            None => [format!("src/{file}.rs"), format!("src/{file}/tests.rs")],
+        let files = match file.split_once('/') {
+            Some((directory @ ("it" | "tls"), file)) => [format!("tests/{directory}/{file}.rs"), String::new()],
+            _ => [format!("src/{file}.rs"), format!("src/{file}/tests.rs")],
         };
         let mut sources = files
             .iter()
