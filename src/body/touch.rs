@@ -18,13 +18,26 @@ use reqwest::{Body, Request};
 use crate::error::BoxError;
 
 const UNTOUCHED: u8 = 0;
-const TOUCHED: u8 = 1;
-const REVOKED: u8 = 2;
+const ASKED: u8 = 1;
+const READ: u8 = 2;
+const REVOKED: u8 = 3;
 
-/// Whether the body of an attempt was touched.
+/// What was done to the body of an attempt that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touched {
+    /// Nothing: no connection began with the request.
+    Not,
+    /// It was asked whether it is at its end: the head of the request may be sent.
+    Asked,
+    /// It was read, by a connection that had taken the request.
+    Read,
+}
+
+/// The eye that is kept on the body of an attempt.
 ///
-/// Asking revokes a body that was not: a connection that comes to it after the attempt is over finds a broken body, and
-/// sends nothing. Without that, the answer "untouched" could be true when it is given and false a moment later.
+/// Asking what happened revokes a body to which nothing did: a connection that comes to it after the attempt is over
+/// finds it broken, and sends nothing. Without that, "not touched" could be true when it is said and false a moment
+/// later.
 #[derive(Clone)]
 pub(crate) struct Touch(Arc<AtomicU8>);
 
@@ -40,19 +53,21 @@ impl Touch {
         touch
     }
 
-    pub(crate) fn happened(&self) -> bool {
-        self.settle(REVOKED) == TOUCHED
+    pub(crate) fn happened(&self) -> Touched {
+        let asked = self
+            .0
+            .compare_exchange(UNTOUCHED, REVOKED, Ordering::AcqRel, Ordering::Acquire);
+        match asked {
+            Err(ASKED) => Touched::Asked,
+            Err(READ) => Touched::Read,
+            Ok(_) | Err(_) => Touched::Not,
+        }
     }
 
-    /// The state after whoever comes first had its way.
-    fn settle(&self, wanted: u8) -> u8 {
-        match self
-            .0
-            .compare_exchange(UNTOUCHED, wanted, Ordering::AcqRel, Ordering::Acquire)
-        {
-            Ok(_) => wanted,
-            Err(settled) => settled,
-        }
+    /// Marks the body, unless it is revoked.
+    fn mark(&self, mark: u8) -> bool {
+        let marked = |state| (state != REVOKED).then_some(mark.max(state));
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, marked).is_ok()
     }
 }
 
@@ -66,7 +81,7 @@ impl HttpBody for Watched {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.touch.settle(TOUCHED) == REVOKED {
+        if !self.touch.mark(READ) {
             let error = io::Error::other("the attempt this body belongs to is over");
             return Poll::Ready(Some(Err(error.into())));
         }
@@ -75,7 +90,7 @@ impl HttpBody for Watched {
 
     fn is_end_stream(&self) -> bool {
         // Of a revoked body there is always more to come: the error.
-        self.touch.settle(TOUCHED) == TOUCHED && self.body.is_end_stream()
+        self.touch.mark(ASKED) && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -104,18 +119,19 @@ mod tests {
         let (touch, body) = watched();
         assert_eq!(body.size_hint().exact(), Some(3));
         assert!(!body.is_end_stream());
-        assert!(touch.happened());
+        assert_eq!(touch.happened(), Touched::Asked);
         assert_eq!(body.collect().await.unwrap().to_bytes(), "pay");
+        assert_eq!(touch.happened(), Touched::Read);
     }
 
     // R10: an answer of "never sent" stays true.
     #[tokio::test]
     async fn a_body_that_was_found_untouched_cannot_be_sent_any_more() {
         let (touch, body) = watched();
-        assert!(!touch.happened());
+        assert_eq!(touch.happened(), Touched::Not);
         assert!(!body.is_end_stream());
         assert_eq!(body.size_hint().exact(), None);
         assert!(body.collect().await.is_err());
-        assert!(!touch.happened());
+        assert_eq!(touch.happened(), Touched::Not);
     }
 }

@@ -13,6 +13,7 @@ use reqwest::Url;
 use super::status::{self, Circumstances};
 use super::{Delivery, Finding};
 use crate::attempts::{Attempts, StopReason};
+use crate::body::touch::Touched;
 use crate::error::{BoxError, Error, ErrorKind, causes};
 use crate::outcome::Outcome;
 
@@ -41,6 +42,8 @@ pub struct AttemptError {
 pub(crate) struct Failure {
     pub(crate) kind: ErrorKind,
     pub(crate) finding: Finding,
+    /// An HTTP/2 server said GOAWAY while it waited for the answer.
+    gone_away: bool,
 }
 
 impl Failure {
@@ -59,14 +62,23 @@ impl Failure {
 
     /// What is left of it where the body of the request was watched (see [`crate::body::touch`]).
     ///
-    /// A failure to connect after the body was touched came after a redirect. A refused HTTP/2 stream is taken for the
-    /// request's own; only a client that tells its redirects knows. Of another sender than reqwest nothing is known: a
-    /// touched body may have been sent, and one that was not touched may yet be.
-    pub(crate) fn watched(mut self, touched: bool, by_reqwest: bool) -> Self {
+    /// A failure to connect after the body was touched came after a redirect. A body that nothing touched was not sent,
+    /// if it was this crate that gave it to reqwest: of what another sender does with it nothing is known.
+    ///
+    /// A GOAWAY spares the streams that the server looks at, and those it does not fail with it; only where it crosses
+    /// the request is a stream of the first sort given up too, before its body is read. Of these, and of an HTTP/2
+    /// stream that was refused, the request is taken to be the operation's own: only a client that tells its redirects
+    /// knows.
+    pub(crate) fn watched(mut self, touched: Touched, by_reqwest: bool) -> Self {
         let connecting = matches!(self.kind, ErrorKind::Dns | ErrorKind::Connect | ErrorKind::Tls);
-        match self.finding.delivery {
-            Delivery::NotSent if touched && (connecting || !by_reqwest) => self.finding.delivery = Delivery::Unknown,
-            Delivery::Unknown if !touched && by_reqwest && self.finding.retry => {
+        match (self.finding.delivery, touched) {
+            (Delivery::NotSent, Touched::Asked | Touched::Read) if connecting || !by_reqwest => {
+                self.finding.delivery = Delivery::Unknown;
+            }
+            (Delivery::Unknown, Touched::Not) if by_reqwest && self.finding.retry => {
+                self.finding.delivery = Delivery::NotSent;
+            }
+            (Delivery::Unknown, Touched::Read) if by_reqwest && self.gone_away => {
                 self.finding.delivery = Delivery::NotSent;
             }
             _ => {}
@@ -78,6 +90,7 @@ impl Failure {
         Self {
             kind,
             finding: Finding::retry(Delivery::NotSent),
+            gone_away: false,
         }
     }
 
@@ -85,6 +98,7 @@ impl Failure {
         Self {
             kind,
             finding: Finding::retry(Delivery::Unknown),
+            gone_away: false,
         }
     }
 
@@ -92,6 +106,7 @@ impl Failure {
         Self {
             kind,
             finding: Finding::last(delivery),
+            gone_away: false,
         }
     }
 }
@@ -181,8 +196,8 @@ impl From<Error> for AttemptError {
             StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict
         );
         let failure = Failure {
-            kind: error.kind(),
             finding: Finding { delivery, retry },
+            ..Failure::unknown(error.kind())
         };
         Self {
             status: error.status(),
@@ -245,8 +260,8 @@ fn of_reqwest(error: &reqwest::Error) -> Failure {
     if let Some(status) = error.status() {
         let finding = status::finding(status, Circumstances::default());
         return Failure {
-            kind: ErrorKind::Status,
             finding,
+            ..Failure::unknown(ErrorKind::Status)
         };
     }
     if error.is_redirect() || error.is_upgrade() {
@@ -336,9 +351,11 @@ fn of_h2(error: &h2::Error, phase: Phase) -> Failure {
     if refused && phase == Phase::Head {
         return Failure::not_sent(ErrorKind::Reset);
     }
-    // Of a GOAWAY too: it names the last stream the peer looked at, but that number does not come through, and a
-    // request it did look at can fail with the same error.
-    Failure::unknown(ErrorKind::Reset)
+    // Of a GOAWAY too: it names the last stream the server looks at, but that number does not come through.
+    Failure {
+        gone_away: error.is_go_away() && phase == Phase::Head,
+        ..Failure::unknown(ErrorKind::Reset)
+    }
 }
 
 fn of_io(kind: io::ErrorKind) -> Option<Failure> {
@@ -485,20 +502,35 @@ mod tests {
     #[test]
     fn a_touched_body_makes_a_failure_to_connect_unknown() {
         let refused = Failure::not_sent(ErrorKind::Connect);
-        assert_eq!(refused.watched(true, true), Failure::unknown(ErrorKind::Connect));
-        assert_eq!(refused.watched(false, true), refused);
+        for touched in [Touched::Asked, Touched::Read] {
+            assert_eq!(refused.watched(touched, true), Failure::unknown(ErrorKind::Connect));
+        }
+        assert_eq!(refused.watched(Touched::Not, true), refused);
         // An HTTP/2 server refuses a stream whose body was asked for, and still has not looked at it.
         let stream = Failure::not_sent(ErrorKind::Reset);
-        assert_eq!(stream.watched(true, true), stream);
+        assert_eq!(stream.watched(Touched::Read, true), stream);
+        assert_eq!(stream.watched(Touched::Read, false), Failure::unknown(ErrorKind::Reset));
+    }
+
+    #[test]
+    fn a_goaway_proves_that_a_request_was_not_looked_at_once_its_body_was_read() {
+        let gone = Failure {
+            gone_away: true,
+            ..Failure::unknown(ErrorKind::Reset)
+        };
+        assert_eq!(gone.watched(Touched::Asked, true), gone);
+        let read = gone.watched(Touched::Read, true);
+        assert_eq!(read.finding, Finding::retry(Delivery::NotSent));
+        assert_eq!(gone.watched(Touched::Read, false), gone);
     }
 
     // field 22
     #[test]
     fn an_untouched_body_was_not_sent_if_reqwest_had_it() {
         let hangs = Failure::TIMEOUT;
-        assert_eq!(hangs.watched(false, true), Failure::not_sent(ErrorKind::Timeout));
-        assert_eq!(hangs.watched(false, false), hangs);
-        assert_eq!(hangs.watched(true, true), hangs);
-        assert_eq!(Failure::UNRECOGNISED.watched(false, true), Failure::UNRECOGNISED);
+        assert_eq!(hangs.watched(Touched::Not, true), Failure::not_sent(ErrorKind::Timeout));
+        assert_eq!(hangs.watched(Touched::Not, false), hangs);
+        assert_eq!(hangs.watched(Touched::Read, true), hangs);
+        assert_eq!(Failure::UNRECOGNISED.watched(Touched::Not, true), Failure::UNRECOGNISED);
     }
 }

@@ -42,6 +42,8 @@ pub(crate) enum Part {
     Reset(u32),
     /// No request was looked at; the connection stays open.
     GoAway(u32),
+    /// The request was looked at, and is the last; the connection stays open.
+    GoAwayAfter(u32),
     /// The connection ends.
     Close,
 }
@@ -61,6 +63,7 @@ impl Part {
             Self::End => frame(DATA, END_STREAM, stream, &[]),
             Self::Reset(reason) => frame(RST_STREAM, 0, stream, &reason.to_be_bytes()),
             Self::GoAway(reason) => frame(GOAWAY, 0, 0, &[[0; 4], reason.to_be_bytes()].concat()),
+            Self::GoAwayAfter(reason) => frame(GOAWAY, 0, 0, &[stream.to_be_bytes(), reason.to_be_bytes()].concat()),
             Self::Close => Vec::new(),
         }
     }

@@ -105,11 +105,41 @@ async fn a_stream_that_the_server_cancels_may_have_acted() {
     is_unknown(&[Part::Reset(CANCEL)]).await;
 }
 
-// R3, R10: the number of the last stream that was looked at does not come through.
+// R3, field 29: its body was read, so that the stream is one the GOAWAY does not spare.
 #[tokio::test]
-async fn a_server_that_goes_away_may_have_acted() {
-    is_unknown(&[Part::GoAway(NO_ERROR)]).await;
-    is_unknown(&[Part::GoAway(INTERNAL_ERROR)]).await;
+async fn a_request_that_a_server_going_away_did_not_look_at_is_repeated_for_every_method() {
+    const GONE: [&[Part]; 2] = [&[Part::GoAway(NO_ERROR)], &[Part::GoAway(INTERNAL_ERROR)]];
+    for gone in GONE {
+        for call in Call::ALL {
+            let server = Http2::start([gone, DONE]).await;
+            let response = call.to(&over(http2(), quick()), server.url()).send().await.unwrap();
+            let known = if call == Call::Keyless {
+                Delivery::NotSent
+            } else {
+                Delivery::Unknown
+            };
+            assert_healed(&response, ErrorKind::Reset, known);
+            assert_same_bodies(&server, 2);
+        }
+    }
+}
+
+// R10: without a body to be read, a stream that was looked at fails no differently where the GOAWAY crosses it.
+#[tokio::test]
+async fn a_request_without_a_body_may_have_been_looked_at_by_a_server_going_away() {
+    let server = Http2::start([&[Part::GoAway(NO_ERROR)][..], DONE]).await;
+    let request = over(http2(), quick()).post(server.url()).without_idempotency_key();
+    let error = request.send().await.unwrap_err();
+    assert_eq!(error.stop_reason(), StopReason::NotReplaySafe);
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert_eq!(server.bodies().len(), 1);
+}
+
+// R3, R10
+#[tokio::test]
+async fn a_request_that_a_server_going_away_looked_at_may_have_acted() {
+    is_unknown(&[Part::GoAwayAfter(NO_ERROR), Part::Close]).await;
+    is_unknown(&[Part::GoAwayAfter(INTERNAL_ERROR), Part::Close]).await;
 }
 
 // R3, R10

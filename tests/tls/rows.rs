@@ -199,6 +199,10 @@ fn bodies() -> Vec<Row> {
 }
 
 fn http2() -> Vec<Row> {
+    let first = First::Failure(Reset);
+    let unsure = healed(first, Unknown, 2);
+    // Only the body of a keyless POST is watched.
+    let spared = [unsure, unsure, healed(first, NotSent, 2)];
     let refused = healed(First::Failure(Reset), NotSent, 2);
     vec![
         row(
@@ -217,13 +221,18 @@ fn http2() -> Vec<Row> {
             failed(Reset),
         ),
         row(
-            "GOAWAY: NO_ERROR",
+            "GOAWAY before the request was looked at: NO_ERROR",
             || Fault::Http2(&[Part::GoAway(NO_ERROR)]),
-            failed(Reset),
+            spared,
         ),
         row(
-            "GOAWAY: INTERNAL_ERROR",
+            "GOAWAY before the request was looked at: INTERNAL_ERROR",
             || Fault::Http2(&[Part::GoAway(INTERNAL_ERROR)]),
+            spared,
+        ),
+        row(
+            "GOAWAY after the request was looked at, and an end of file",
+            || Fault::Http2(&[Part::GoAwayAfter(NO_ERROR), Part::Close]),
             failed(Reset),
         ),
         row(
