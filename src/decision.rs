@@ -20,6 +20,9 @@ use crate::policy::Policy;
 use crate::redirect::Redirect;
 use crate::replay::ReplaySafety;
 
+/// How late a timer may be without harm.
+const TIMER_SLACK: Duration = Duration::from_millis(10);
+
 /// What an operation allows, whatever its policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
@@ -230,8 +233,7 @@ impl<'a> Machine<'a> {
         let asked = ending.retry_after();
         let throttled = ending.status() == Some(StatusCode::TOO_MANY_REQUESTS);
         let remaining = self.remaining(elapsed);
-        // Timers are late: what is left after a wait must be more than the least time, or the wait was for nothing.
-        let longest = remaining.checked_sub(self.least_time().saturating_mul(2));
+        let longest = remaining.checked_sub(self.time_after_wait());
         let too_long = |wait: Duration| match longest {
             _ if wait.is_zero() => remaining < self.least_time(),
             Some(longest) => wait > longest,
@@ -258,8 +260,12 @@ impl<'a> Machine<'a> {
 
     /// The time since the start after which no attempt would be begun for sure.
     pub(crate) fn latest_begin(&self) -> Duration {
-        let needed = self.least_time().saturating_mul(2);
-        self.policy.deadline().saturating_sub(needed)
+        self.policy.deadline().saturating_sub(self.time_after_wait())
+    }
+
+    /// What must be left of the deadline after a wait, for the attempt that it is made for. Timers are late.
+    fn time_after_wait(&self) -> Duration {
+        self.least_time().saturating_add(TIMER_SLACK)
     }
 
     fn remaining(&self, elapsed: Duration) -> Duration {

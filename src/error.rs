@@ -220,8 +220,17 @@ impl fmt::Display for Error {
         match (attempts.len(), source) {
             // An answer that another client brought.
             (0, _) if *kind == ErrorKind::Status => write!(f, " failed: ")?,
-            (0, Some(source)) => return write!(f, " was not sent: {source}"),
-            (0, None) => return write!(f, " was not sent: {kind}"),
+            (0, source) => {
+                f.write_str(" was not sent")?;
+                // An earlier `send()` of the operation may have acted.
+                if attempts.outcome() != Outcome::NotDone {
+                    write!(f, " again (outcome {})", attempts.outcome())?;
+                }
+                return match source {
+                    Some(source) => write!(f, ": {source}"),
+                    None => write!(f, ": {kind}"),
+                };
+            }
             (made, _) => {
                 let plural = if made == 1 { "" } else { "s" };
                 write!(f, " failed after {made} attempt{plural} in {:.1?}", attempts.elapsed())?;

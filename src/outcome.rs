@@ -12,8 +12,8 @@ use crate::redirect::Redirect;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The service confirmed the effect: 2xx, 303 or 304. What a later attempt said does not change it, nor does a body
-    /// that was lost: of a GET it says that the server answered, not that the answer arrived.
+    /// The service confirmed the effect: 2xx, 303 or 304. What a later attempt said does not change it, nor does the loss of
+    /// its body. Of a GET it says that the server answered, not that the body arrived.
     Completed,
     /// Certainly no effect: no attempt was sent or all were refused, or the method is safe and did not succeed.
     NotDone,
@@ -94,11 +94,14 @@ impl Evidence {
     ///
     /// Each of its attempts counts by what is known *here* of the key: there it looks like the caller's own.
     pub(crate) fn add_nested(&mut self, attempts: &Attempts) {
+        let unknown = attempts.outcome() == Outcome::Unknown;
         for attempt in attempts {
+            // Its answers confirm nothing that they did not confirm there: a redirect may have led astray.
+            let astray = attempt.delivery() == Delivery::Answered && unknown;
             self.add(Exhibit {
                 delivery: attempt.delivery(),
                 status: attempt.status(),
-                redirect: Redirect::None,
+                redirect: if astray { Redirect::Astray } else { Redirect::None },
             });
         }
         match attempts.outcome() {

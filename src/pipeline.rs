@@ -13,7 +13,7 @@ use crate::body::discard::discard;
 use crate::body::handed::Flow;
 use crate::body::read::{self, LostBody, Rules};
 use crate::body::touch::Touch;
-use crate::classify::failure::{AttemptError, Failure};
+use crate::classify::failure::{AttemptError, Facts, Failure};
 use crate::deadline::{after, out_of_time};
 use crate::decision::{Ending, Judgement, Machine, Next};
 use crate::error::{BoxError, Error, ErrorKind, StatusFailure};
@@ -139,11 +139,11 @@ impl Held {
                 out_of_time: lost.out_of_time(),
             },
             Held::Failure { error, out_of_time } => Ending::Failure {
-                finding: error.failure.finding,
-                status: error.status,
-                retry_after: error.retry_after,
-                redirect: watch.redirect(error.answered.as_deref()),
-                nested: error.nested.as_ref(),
+                finding: error.facts.failure.finding,
+                status: error.facts.status,
+                retry_after: error.facts.retry_after,
+                redirect: watch.redirect(error.facts.answered.as_deref()),
+                nested: error.facts.nested.as_ref(),
                 out_of_time: *out_of_time,
             },
         }
@@ -153,7 +153,7 @@ impl Held {
         match self {
             Held::Response(_) => None,
             Held::Lost(_) => Some(ErrorKind::Body),
-            Held::Failure { error, .. } => Some(error.failure.kind),
+            Held::Failure { error, .. } => Some(error.facts.failure.kind),
         }
     }
 }
@@ -192,13 +192,22 @@ impl<'a> Watch<'a> {
 
     fn qualify(&self, mut held: Held) -> Held {
         if let Held::Failure { error, .. } = &mut held {
-            let failure = &mut error.failure;
-            if let Some(touch) = self.touch.as_ref().filter(|_| !error.stated) {
-                *failure = failure.watched(touch.happened(), self.sender == Sender::Inner);
+            let Facts {
+                failure,
+                answered,
+                stated,
+                ..
+            } = &mut error.facts;
+            let touched = self.touch.as_ref().filter(|_| !*stated).map(Touch::touched);
+            if let Some(touched) = touched {
+                *failure = failure.watched(touched, self.sender == Sender::Inner);
             }
-            let followed = self.trail.as_ref().is_some_and(Trail::was_followed);
-            if followed || self.redirect(error.answered.as_deref()) != Redirect::None {
-                *failure = failure.after_redirect();
+            let followed = self.trail.as_ref().map(Trail::was_followed);
+            match (followed, touched) {
+                (Some(true), _) => *failure = failure.after_redirect(),
+                (Some(false), Some(touched)) => *failure = failure.unredirected(touched),
+                _ if self.redirect(answered.as_deref()) != Redirect::None => *failure = failure.after_redirect(),
+                _ => {}
             }
         }
         held
@@ -286,7 +295,7 @@ impl<'a> Run<'a> {
                 (ErrorKind::Status, StatusFailure(status).into())
             }
             Held::Lost(lost) => (ErrorKind::Body, lost.into_error()),
-            Held::Failure { error, .. } => (error.failure.kind, error.source),
+            Held::Failure { error, .. } => (error.facts.failure.kind, error.source),
         };
         self.last_failure = Some((kind, source));
         // A timer that is due already would still cost a turn of the clock, a millisecond.
@@ -314,7 +323,7 @@ impl<'a> Run<'a> {
                 return Ok(response);
             }
             Held::Lost(lost) => (ErrorKind::Body, lost.into_error()),
-            Held::Failure { error, .. } => (error.failure.kind, error.source),
+            Held::Failure { error, .. } => (error.facts.failure.kind, error.source),
         };
         Err(self.error(kind, reason, Some(source)))
     }
@@ -327,6 +336,7 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The next attempt has no body to send: that is the failure, and the status before it stays with the error.
     fn without_request(self, source: BoxError) -> Error {
         self.error(ErrorKind::Request, StopReason::NotRetryable, Some(source))
     }

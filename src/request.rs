@@ -237,7 +237,7 @@ impl RequestBuilder {
     ///
     /// # Errors
     ///
-    /// An [`Error`] of the kind `Request`: the request could not be built, its key is none, or its limits contradict
+    /// An [`Error`] of the kind `Request`: the request could not be built, its key is not valid, or its limits contradict
     /// each other.
     pub fn into_operation(self) -> Result<Operation, Error> {
         Operation::new(self.client, self.request.build(), self.settings)

@@ -33,11 +33,11 @@ pub(crate) enum Touched {
     Read,
 }
 
-/// The eye that is kept on the body of an attempt.
+/// The mark that the body of an attempt bears.
 ///
-/// Asking what happened revokes a body to which nothing did: a connection that comes to it after the attempt is over
-/// finds it broken, and sends nothing. Without that, "not touched" could be true when it is said and false a moment
-/// later.
+/// Asking revokes a body that nothing touched: a connection that comes to it after the attempt is over finds it broken.
+/// Over HTTP/1 it then sends nothing, over HTTP/2 at most a head whose stream it resets at once. Without that, "not
+/// touched" could be true when it is said and false a moment later.
 #[derive(Clone)]
 pub(crate) struct Touch(Arc<AtomicU8>);
 
@@ -53,7 +53,7 @@ impl Touch {
         touch
     }
 
-    pub(crate) fn happened(&self) -> Touched {
+    pub(crate) fn touched(&self) -> Touched {
         let asked = self
             .0
             .compare_exchange(UNTOUCHED, REVOKED, Ordering::AcqRel, Ordering::Acquire);
@@ -119,19 +119,19 @@ mod tests {
         let (touch, body) = watched();
         assert_eq!(body.size_hint().exact(), Some(3));
         assert!(!body.is_end_stream());
-        assert_eq!(touch.happened(), Touched::Asked);
+        assert_eq!(touch.touched(), Touched::Asked);
         assert_eq!(body.collect().await.unwrap().to_bytes(), "pay");
-        assert_eq!(touch.happened(), Touched::Read);
+        assert_eq!(touch.touched(), Touched::Read);
     }
 
     // R10: an answer of "never sent" stays true.
     #[tokio::test]
     async fn a_body_that_was_found_untouched_cannot_be_sent_any_more() {
         let (touch, body) = watched();
-        assert_eq!(touch.happened(), Touched::Not);
+        assert_eq!(touch.touched(), Touched::Not);
         assert!(!body.is_end_stream());
         assert_eq!(body.size_hint().exact(), None);
         assert!(body.collect().await.is_err());
-        assert_eq!(touch.happened(), Touched::Not);
+        assert_eq!(touch.touched(), Touched::Not);
     }
 }

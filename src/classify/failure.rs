@@ -20,11 +20,21 @@ use crate::outcome::Outcome;
 /// Why an attempt brought no answer, and what that proves.
 ///
 /// The error type of whatever sends for [`execute_with`](crate::Client::execute_with) converts into it. A
-/// `reqwest::Error` and an `io::Error` are looked into; what is not recognised has the kind `Other`, the delivery
-/// `Unknown`, and is final. [`not_sent`](AttemptError::not_sent) and [`unknown`](AttemptError::unknown) say it
-/// explicitly.
+/// `reqwest::Error`, an `io::Error` and the [`Error`](crate::Error) of a nested client are recognised, also inside
+/// others; what is not has the kind `Other`, the delivery `Unknown`, and is final.
+/// [`not_sent`](AttemptError::not_sent) and [`unknown`](AttemptError::unknown) say it explicitly.
+///
+/// A sender should give a response with a failing status as it is, and not make it an error by `error_for_status`: that
+/// drops its headers, `Retry-After` among them, and its body.
 #[derive(Debug)]
 pub struct AttemptError {
+    pub(crate) facts: Facts,
+    pub(crate) source: BoxError,
+}
+
+/// What is known of a failed attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
     pub(crate) failure: Failure,
     /// The answer that is behind the failure: its status, its URL, and the wait it asked for.
     pub(crate) status: Option<StatusCode>,
@@ -34,7 +44,66 @@ pub struct AttemptError {
     pub(crate) nested: Option<Attempts>,
     /// The sender said what became of the request: no sign of ours speaks against that.
     pub(crate) stated: bool,
-    pub(crate) source: BoxError,
+}
+
+impl From<Failure> for Facts {
+    fn from(failure: Failure) -> Self {
+        Self {
+            failure,
+            status: None,
+            answered: None,
+            retry_after: None,
+            nested: None,
+            stated: false,
+        }
+    }
+}
+
+impl Facts {
+    /// Those of the first error that is recognised, the outermost first.
+    fn within(error: &(dyn StdError + 'static)) -> Option<Self> {
+        causes(error).find_map(|cause| {
+            if let Some(error) = cause.downcast_ref::<AttemptError>() {
+                Some(error.facts.clone())
+            } else if let Some(error) = cause.downcast_ref::<Error>() {
+                Some(Self::of_operation(error))
+            } else {
+                cause.downcast_ref().map(Self::of_reqwest)
+            }
+        })
+    }
+
+    fn of_reqwest(error: &reqwest::Error) -> Self {
+        let status = error.status();
+        Self {
+            status,
+            answered: error.url().filter(|_| status.is_some()).cloned().map(Box::new),
+            ..of_reqwest(error).into()
+        }
+    }
+
+    /// A nested client: what its operation is known to have done is what this attempt is known to have done.
+    fn of_operation(error: &Error) -> Self {
+        let has = |delivery| error.attempts().iter().any(|attempt| attempt.delivery() == delivery);
+        let delivery = match error.outcome() {
+            Outcome::Completed => Delivery::Answered,
+            Outcome::Unknown => Delivery::Unknown,
+            // Of a safe method: nothing was done, and yet it may have been received.
+            Outcome::NotDone if has(Delivery::Unknown) => Delivery::Unknown,
+            Outcome::NotDone if has(Delivery::Rejected) => Delivery::Rejected,
+            Outcome::NotDone => Delivery::NotSent,
+        };
+        let retry = !matches!(
+            error.stop_reason(),
+            StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict
+        );
+        Self {
+            status: error.status(),
+            retry_after: error.retry_after(),
+            nested: Some(error.attempts().clone()),
+            ..Failure::new(error.kind(), Finding { delivery, retry }).into()
+        }
+    }
 }
 
 /// The kind of a failed attempt and what it proves.
@@ -63,12 +132,8 @@ impl Failure {
     /// What is left of it where the body of the request was watched (see [`crate::body::touch`]).
     ///
     /// A failure to connect after the body was touched came after a redirect. A body that nothing touched was not sent,
-    /// if it was this crate that gave it to reqwest: of what another sender does with it nothing is known.
-    ///
-    /// A GOAWAY spares the streams that the server looks at, and those it does not fail with it; only where it crosses
-    /// the request is a stream of the first sort given up too, before its body is read. Of these, and of an HTTP/2
-    /// stream that was refused, the request is taken to be the operation's own: only a client that tells its redirects
-    /// knows.
+    /// if it was this crate that gave it to reqwest: of what another sender does with it nothing is known. An HTTP/2
+    /// stream that was refused is taken for the request's own, which only a client that tells its redirects knows.
     pub(crate) fn watched(mut self, touched: Touched, by_reqwest: bool) -> Self {
         let connecting = matches!(self.kind, ErrorKind::Dns | ErrorKind::Connect | ErrorKind::Tls);
         match (self.finding.delivery, touched) {
@@ -78,50 +143,49 @@ impl Failure {
             (Delivery::Unknown, Touched::Not) if by_reqwest && self.finding.retry => {
                 self.finding.delivery = Delivery::NotSent;
             }
-            (Delivery::Unknown, Touched::Read) if by_reqwest && self.gone_away => {
-                self.finding.delivery = Delivery::NotSent;
-            }
             _ => {}
         }
         self
     }
 
-    const fn not_sent(kind: ErrorKind) -> Self {
+    /// What is left of it where the body was read and no redirect was followed.
+    ///
+    /// A GOAWAY ends only the streams the server does not look at. A stream it does look at can fail with the same
+    /// error where the two cross, but hyper gives that one up before it reads the body: a body that was read proves that
+    /// the server did not look.
+    pub(crate) fn unredirected(mut self, touched: Touched) -> Self {
+        if self.gone_away && touched == Touched::Read {
+            self.finding.delivery = Delivery::NotSent;
+        }
+        self
+    }
+
+    const fn new(kind: ErrorKind, finding: Finding) -> Self {
         Self {
             kind,
-            finding: Finding::retry(Delivery::NotSent),
+            finding,
             gone_away: false,
         }
+    }
+
+    const fn not_sent(kind: ErrorKind) -> Self {
+        Self::new(kind, Finding::retry(Delivery::NotSent))
     }
 
     const fn unknown(kind: ErrorKind) -> Self {
-        Self {
-            kind,
-            finding: Finding::retry(Delivery::Unknown),
-            gone_away: false,
-        }
+        Self::new(kind, Finding::retry(Delivery::Unknown))
     }
 
     const fn last(kind: ErrorKind, delivery: Delivery) -> Self {
-        Self {
-            kind,
-            finding: Finding::last(delivery),
-            gone_away: false,
-        }
+        Self::new(kind, Finding::last(delivery))
     }
 }
 
 impl AttemptError {
-    pub(crate) fn new(failure: Failure, source: BoxError) -> Self {
-        Self {
-            failure,
-            status: None,
-            answered: None,
-            retry_after: None,
-            nested: None,
-            stated: false,
-            source: Withheld::if_needed(failure.kind, source),
-        }
+    pub(crate) fn new(facts: impl Into<Facts>, source: BoxError) -> Self {
+        let facts = facts.into();
+        let source = Withheld::if_needed(facts.failure.kind, source);
+        Self { facts, source }
     }
 
     /// No byte of the request left: another attempt is made whatever the method.
@@ -136,15 +200,15 @@ impl AttemptError {
 
     fn with_delivery(error: BoxError, delivery: Delivery) -> Self {
         let mut error = Self::from(error);
-        error.failure.finding = Finding::retry(delivery);
-        error.stated = true;
+        error.facts.failure.finding = Finding::retry(delivery);
+        error.facts.stated = true;
         error
     }
 }
 
 impl fmt::Display for AttemptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "attempt failed: {}", self.failure.kind)
+        write!(f, "attempt failed: {}", self.facts.failure.kind)
     }
 }
 
@@ -156,60 +220,26 @@ impl StdError for AttemptError {
 
 impl From<reqwest::Error> for AttemptError {
     fn from(error: reqwest::Error) -> Self {
-        let status = error.status();
-        let answered = error.url().filter(|_| status.is_some()).cloned().map(Box::new);
-        Self {
-            status,
-            answered,
-            ..Self::new(of_reqwest(&error), error.without_url().into())
-        }
+        Self::new(Facts::of_reqwest(&error), error.without_url().into())
     }
 }
 
 impl From<io::Error> for AttemptError {
     fn from(error: io::Error) -> Self {
-        let failure = match inner_reqwest(&error) {
-            Some(inner) => of_reqwest(inner),
-            None => of_io(error.kind()).unwrap_or(Failure::UNRECOGNISED),
-        };
-        Self::new(failure, error.into())
+        let own = || of_io(error.kind()).unwrap_or(Failure::UNRECOGNISED).into();
+        Self::new(Facts::within(&error).unwrap_or_else(own), error.into())
     }
 }
 
-/// A nested client: what its operation is known to have done is what this attempt is known to have done.
 impl From<Error> for AttemptError {
     fn from(error: Error) -> Self {
-        let delivery = match error.outcome() {
-            Outcome::Completed => Delivery::Answered,
-            Outcome::Unknown => Delivery::Unknown,
-            Outcome::NotDone => {
-                let all_unsent = |delivery| delivery == Delivery::NotSent;
-                if error.attempts().iter().all(|attempt| all_unsent(attempt.delivery())) {
-                    Delivery::NotSent
-                } else {
-                    Delivery::Rejected
-                }
-            }
-        };
-        let retry = !matches!(
-            error.stop_reason(),
-            StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict
-        );
-        let failure = Failure {
-            finding: Finding { delivery, retry },
-            ..Failure::unknown(error.kind())
-        };
-        Self {
-            status: error.status(),
-            retry_after: error.retry_after(),
-            nested: Some(error.attempts().clone()),
-            ..Self::new(failure, error.into())
-        }
+        Self::new(Facts::of_operation(&error), error.into())
     }
 }
 
 impl From<BoxError> for AttemptError {
     fn from(error: BoxError) -> Self {
+        // By value where that tells more: a reqwest error gives up its URL, an `io::Error` has a kind of its own.
         let error = match error.downcast::<reqwest::Error>() {
             Ok(error) => return Self::from(*error),
             Err(error) => error,
@@ -218,21 +248,13 @@ impl From<BoxError> for AttemptError {
             Ok(error) => return Self::from(*error),
             Err(error) => error,
         };
-        let error = match error.downcast::<Error>() {
-            Ok(error) => return Self::from(*error),
-            Err(error) => error,
-        };
         let error = match error.downcast::<AttemptError>() {
             Ok(error) => return *error,
             Err(error) => error,
         };
-        let failure = inner_reqwest(&*error).map_or(Failure::UNRECOGNISED, of_reqwest);
-        Self::new(failure, error)
+        let facts = Facts::within(&*error);
+        Self::new(facts.unwrap_or_else(|| Failure::UNRECOGNISED.into()), error)
     }
-}
-
-fn inner_reqwest<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a reqwest::Error> {
-    causes(error).find_map(|cause| cause.downcast_ref())
 }
 
 fn inner_io<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
@@ -259,10 +281,7 @@ fn of_reqwest(error: &reqwest::Error) -> Failure {
     }
     if let Some(status) = error.status() {
         let finding = status::finding(status, Circumstances::default());
-        return Failure {
-            finding,
-            ..Failure::unknown(ErrorKind::Status)
-        };
+        return Failure::new(ErrorKind::Status, finding);
     }
     if error.is_redirect() || error.is_upgrade() {
         return Failure::UNRECOGNISED;
@@ -427,7 +446,7 @@ mod tests {
     use super::*;
 
     fn of(kind: io::ErrorKind) -> Failure {
-        AttemptError::from(io::Error::from(kind)).failure
+        AttemptError::from(io::Error::from(kind)).facts.failure
     }
 
     // R3
@@ -457,15 +476,15 @@ mod tests {
             assert_eq!(of(kind), Failure::last(ErrorKind::Other, Delivery::Unknown), "{kind}");
         }
         let error: BoxError = "some middleware".into();
-        assert_eq!(AttemptError::from(error).failure, Failure::UNRECOGNISED);
+        assert_eq!(AttemptError::from(error).facts.failure, Failure::UNRECOGNISED);
     }
 
     #[test]
     fn the_senders_word_stands_over_what_is_seen() {
         let not_sent = AttemptError::not_sent("a full queue");
-        assert_eq!(not_sent.failure, Failure::not_sent(ErrorKind::Other));
+        assert_eq!(not_sent.facts.failure, Failure::not_sent(ErrorKind::Other));
         let unknown = AttemptError::unknown(io::Error::from(io::ErrorKind::ConnectionRefused));
-        assert_eq!(unknown.failure, Failure::unknown(ErrorKind::Connect));
+        assert_eq!(unknown.facts.failure, Failure::unknown(ErrorKind::Connect));
     }
 
     fn builder_error() -> reqwest::Error {
@@ -478,9 +497,9 @@ mod tests {
     fn a_reqwest_error_is_found_in_whatever_wraps_it() {
         let request = Failure::last(ErrorKind::Request, Delivery::NotSent);
         let wrapped = io::Error::other(builder_error());
-        assert_eq!(AttemptError::from(wrapped).failure, request);
+        assert_eq!(AttemptError::from(wrapped).facts.failure, request);
         let boxed: BoxError = io::Error::other(io::Error::other(builder_error())).into();
-        assert_eq!(AttemptError::from(boxed).failure, request);
+        assert_eq!(AttemptError::from(boxed).facts.failure, request);
     }
 
     // field 54
@@ -518,10 +537,13 @@ mod tests {
             gone_away: true,
             ..Failure::unknown(ErrorKind::Reset)
         };
-        assert_eq!(gone.watched(Touched::Asked, true), gone);
-        let read = gone.watched(Touched::Read, true);
-        assert_eq!(read.finding, Finding::retry(Delivery::NotSent));
-        assert_eq!(gone.watched(Touched::Read, false), gone);
+        assert_eq!(gone.unredirected(Touched::Asked), gone);
+        assert_eq!(
+            gone.unredirected(Touched::Read).finding,
+            Finding::retry(Delivery::NotSent)
+        );
+        let reset = Failure::unknown(ErrorKind::Reset);
+        assert_eq!(reset.unredirected(Touched::Read), reset);
     }
 
     // field 22

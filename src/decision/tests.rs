@@ -171,7 +171,7 @@ fn the_longest_wait_there_is_stops_without_overflow() {
 fn jitter_gives_way_to_the_deadline_and_the_asked_part_does_not() {
     let policy = policy(Policy::builder().deadline(secs(5)));
     let next = after_first(&policy, ANY, Duration::ZERO, &answer(429, Some(millis(4_500))));
-    // A draw of a second would end past the deadline; what is left after it is twice the least time of an attempt.
+    // A draw of a second would end past the deadline; what is left after it is the least time of an attempt and some for late timers.
     assert_eq!(next, Next::Retry(millis(4_980)));
     let next = after_first(&policy, ANY, Duration::ZERO, &answer(429, Some(millis(4_980))));
     assert_eq!(next, Next::Retry(millis(4_980)));

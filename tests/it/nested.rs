@@ -5,7 +5,7 @@ use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
 use reqwest::{Method, Request, Response};
 use steadfast::{Client, Delivery, ErrorKind, Outcome, ResponseExt, StopReason};
 
-use crate::transport::{Part, Transport, URL, answer, client, data, fail, hang, millis, no_backoff, secs};
+use crate::transport::{Part, Transport, URL, answer, client, data, fail, hang, millis, no_backoff, refused, secs};
 
 /// Sends an outer operation of one client, each attempt of it an operation of another.
 async fn nested(
@@ -113,4 +113,45 @@ async fn the_attempts_of_the_inner_operation_count_by_what_the_outer_one_knows_o
         let response = client(no_backoff()).post(URL).send_with(attempt).await.unwrap();
         assert_eq!(response.outcome(), Some(Outcome::Unknown), "{refusal}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inner_answer_that_was_led_astray_confirms_nothing() {
+    let transport = Transport::always(answer(200).url("https://api.example.com/receipt"));
+    let attempt = |request: Request| client(no_backoff()).execute_with(request, transport.send());
+    let response = client(no_backoff()).post(URL).send_with(attempt).await.unwrap();
+    assert_eq!(response.outcome(), Some(Outcome::Unknown));
+
+    let transport = Transport::always(answer(302));
+    let attempt = |request: Request| client(no_backoff()).execute_with(request, transport.send());
+    let response = client(no_backoff()).post(URL).send_with(attempt).await.unwrap();
+    assert_eq!(response.outcome(), Some(Outcome::NotDone));
+}
+
+// R42: a safe method is not done, and may have been received all the same.
+#[tokio::test(start_paused = true)]
+async fn an_inner_get_that_may_have_been_received_is_not_repeated_where_that_is_forbidden() {
+    let transport = Transport::always(fail(ConnectionReset));
+    let inner = client(no_backoff().max_attempts(1));
+    let attempt = |request: Request| inner.execute_with(request, transport.send());
+    let forbidden = client(no_backoff()).get(URL).replay_safe(false);
+    let error = forbidden.send_with(attempt).await.unwrap_err();
+    assert_eq!(transport.seen().len(), 1);
+    assert_eq!(error.stop_reason(), StopReason::NotReplaySafe);
+    assert_eq!(error.outcome(), Outcome::Unknown);
+}
+
+// field 27
+#[tokio::test(start_paused = true)]
+async fn an_inner_error_is_recognised_in_what_wraps_it() {
+    let transport = Transport::new([fail(ConnectionReset), refused(), refused()]);
+    let inner = client(no_backoff());
+    let attempt = |request: Request| {
+        let inner = inner.execute_with(request, transport.send());
+        async move { inner.await.map_err(std::io::Error::other) }
+    };
+    let request = client(no_backoff().max_attempts(1)).post(URL);
+    let error = request.send_with(attempt).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert_eq!(error.kind(), ErrorKind::Connect);
 }

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::io::{self, ErrorKind::*};
 
-use reqwest::ResponseBuilderExt;
+use reqwest::{Body, ResponseBuilderExt};
 use steadfast::{Attempt, AttemptError, Delivery, Error, ErrorKind, Outcome, ResponseExt, StopReason};
 
 use crate::transport::{
@@ -287,4 +287,18 @@ fn an_error_is_one_pointer_wide_and_goes_anywhere() {
     }
     assert_eq!(goes_anywhere::<Error>(), size_of::<usize>());
     assert_eq!(size_of::<Option<Error>>(), size_of::<usize>());
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_may_have_acted_never_reads_as_not_sent() {
+    let operation = client(no_backoff()).post(URL).without_idempotency_key();
+    let stream = Body::wrap(http_body_util::Full::new(bytes::Bytes::from_static(b"once")));
+    let operation = operation.body(stream).into_operation().unwrap();
+    let transport = Transport::new([fail(ConnectionReset)]);
+    operation.send_with(transport.send()).await.unwrap_err();
+    let error = operation.send_with(transport.send()).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    let text = error.to_string();
+    assert!(text.contains(" was not sent again (outcome unknown): "), "{text}");
 }

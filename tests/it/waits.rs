@@ -93,7 +93,7 @@ async fn the_deadline_shortens_the_jitter_and_never_what_was_asked() {
         .deadline(secs(5));
     let transport = Transport::new([busy("2"), answer(200)]);
     client(policy).get(URL).send_with(transport.send()).await.unwrap();
-    // Twice the least time of an attempt is left, for timers that are late.
+    // The least time of an attempt is left, and 10 ms for timers that are late.
     assert_eq!(transport.times(), [secs(0), millis(4_980)]);
 }
 

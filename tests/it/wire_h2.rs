@@ -105,14 +105,24 @@ async fn a_stream_that_the_server_cancels_may_have_acted() {
     is_unknown(&[Part::Reset(CANCEL)]).await;
 }
 
-// R3, field 29: its body was read, so that the stream is one the GOAWAY does not spare.
+const GONE: [&[Part]; 2] = [&[Part::GoAway(NO_ERROR)], &[Part::GoAway(INTERNAL_ERROR)]];
+
+/// A client that is told its redirects.
+fn told() -> Client {
+    let http = http().http2_prior_knowledge();
+    Client::from_builder(http)
+        .unwrap()
+        .policy(quick().build().unwrap())
+        .build()
+}
+
+// R3: its body was read and nothing was followed, so that the stream is one the GOAWAY does not spare.
 #[tokio::test]
-async fn a_request_that_a_server_going_away_did_not_look_at_is_repeated_for_every_method() {
-    const GONE: [&[Part]; 2] = [&[Part::GoAway(NO_ERROR)], &[Part::GoAway(INTERNAL_ERROR)]];
+async fn a_request_that_a_server_going_away_did_not_look_at_is_repeated_where_redirects_are_told() {
     for gone in GONE {
         for call in Call::ALL {
             let server = Http2::start([gone, DONE]).await;
-            let response = call.to(&over(http2(), quick()), server.url()).send().await.unwrap();
+            let response = call.to(&told(), server.url()).send().await.unwrap();
             let known = if call == Call::Keyless {
                 Delivery::NotSent
             } else {
@@ -124,11 +134,31 @@ async fn a_request_that_a_server_going_away_did_not_look_at_is_repeated_for_ever
     }
 }
 
+// R10: it might be the GET of a redirect that was not looked at.
+#[tokio::test]
+async fn a_server_that_goes_away_may_have_acted_where_redirects_are_not_told() {
+    for gone in GONE {
+        is_unknown(gone).await;
+    }
+}
+
+// field 22: the GOAWAY is that of the GET, and the POST before it was acted on.
+#[tokio::test]
+async fn a_goaway_behind_a_303_never_repeats_a_keyless_post() {
+    for client in [told(), over(http2(), quick())] {
+        let server = Http2::start([&[Part::SeeOther], &[Part::GoAway(INTERNAL_ERROR)][..], DONE]).await;
+        let error = Call::Keyless.to(&client, server.url()).send().await.unwrap_err();
+        assert_eq!(error.stop_reason(), StopReason::NotReplaySafe);
+        assert_ne!(error.outcome(), Outcome::NotDone);
+        assert_eq!(server.bodies(), [&b"amount=1"[..], b""]);
+    }
+}
+
 // R10: without a body to be read, a stream that was looked at fails no differently where the GOAWAY crosses it.
 #[tokio::test]
 async fn a_request_without_a_body_may_have_been_looked_at_by_a_server_going_away() {
     let server = Http2::start([&[Part::GoAway(NO_ERROR)][..], DONE]).await;
-    let request = over(http2(), quick()).post(server.url()).without_idempotency_key();
+    let request = told().post(server.url()).without_idempotency_key();
     let error = request.send().await.unwrap_err();
     assert_eq!(error.stop_reason(), StopReason::NotReplaySafe);
     assert_eq!(error.outcome(), Outcome::Unknown);
