@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     /// The same on a connection that has served a request before.
     Stale(Reply),
     Http2(&'static [Part]),
+    /// The same to a client that is told its redirects.
+    Http2Told(&'static [Part]),
     /// A redirect to where there is an answer, or nobody; to a plain client, or to one that is told of it.
     Redirect {
         status: u16,
@@ -77,6 +79,17 @@ fn client(http: ClientBuilder, told: bool) -> Client {
     builder.policy(policy).build()
 }
 
+async fn http2(reply: &'static [Part], told: bool) -> Stage {
+    let server = Http2::start([reply, DONE]).await;
+    let http = http().http2_prior_knowledge().retry(reqwest::retry::never());
+    Stage {
+        client: client(http, told),
+        url: server.url(),
+        server: Host::Http2(server),
+        _keep: Vec::new(),
+    }
+}
+
 impl Fault {
     pub(crate) async fn stage(self) -> Stage {
         match self {
@@ -119,16 +132,8 @@ impl Fault {
                 let url = server.url(PATH);
                 stage(client, url, server, ())
             }
-            Self::Http2(reply) => {
-                let server = Http2::start([reply, DONE]).await;
-                let http = http().http2_prior_knowledge().retry(reqwest::retry::never());
-                Stage {
-                    client: client(http, false),
-                    url: server.url(),
-                    server: Host::Http2(server),
-                    _keep: Vec::new(),
-                }
-            }
+            Self::Http2(reply) => http2(reply, false).await,
+            Self::Http2Told(reply) => http2(reply, true).await,
             Self::Redirect { status, answer, told } => {
                 let nobody = Refusing::new();
                 let (location, answer) = match answer {

@@ -201,7 +201,7 @@ fn bodies() -> Vec<Row> {
 fn http2() -> Vec<Row> {
     let first = First::Failure(Reset);
     let unsure = healed(first, Unknown, 2);
-    // Only the body of a keyless POST is watched.
+    // Only the body of a keyless POST is watched, and only where redirects are told does it prove anything.
     let spared = [unsure, unsure, healed(first, NotSent, 2)];
     let refused = healed(First::Failure(Reset), NotSent, 2);
     vec![
@@ -223,12 +223,17 @@ fn http2() -> Vec<Row> {
         row(
             "GOAWAY before the request was looked at: NO_ERROR",
             || Fault::Http2(&[Part::GoAway(NO_ERROR)]),
+            failed(Reset),
+        ),
+        row(
+            "GOAWAY before the request was looked at: NO_ERROR, `from_builder`",
+            || Fault::Http2Told(&[Part::GoAway(NO_ERROR)]),
             spared,
         ),
         row(
             "GOAWAY before the request was looked at: INTERNAL_ERROR",
             || Fault::Http2(&[Part::GoAway(INTERNAL_ERROR)]),
-            spared,
+            failed(Reset),
         ),
         row(
             "GOAWAY after the request was looked at, and an end of file",
