@@ -145,7 +145,7 @@ async fn a_body_of_unknown_length_is_handed_over_as_soon_as_it_is_larger_than_th
     assert_eq!(response.text().await.unwrap(), first + &second);
 }
 
-/// A stream of events that its type does not tell from a document, such as a watch of Kubernetes.
+// field 16: a stream of events that its type does not tell from a document, such as a watch of Kubernetes.
 #[tokio::test]
 async fn endless_json_is_handed_over_after_a_second_and_goes_on() {
     let gate = Arc::new(Notify::new());

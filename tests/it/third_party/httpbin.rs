@@ -24,7 +24,7 @@ async fn assert_attempts(statuses: &[u16], calls: [(Call, usize); 3]) {
     }
 }
 
-// R7, R8
+// R7, R8, R27
 #[tokio::test]
 async fn answers_of_httpbin_that_are_final_are_asked_for_once() {
     let once = Call::ALL.map(|call| (call, 1));

@@ -85,7 +85,7 @@ async fn a_503_of_nginx_without_retry_after_is_repeated_where_a_repeat_is_safe()
     }
 }
 
-// R28
+// R6, R28
 #[tokio::test]
 async fn a_503_of_nginx_with_retry_after_is_waited_out_for_every_method() {
     let Some(nginx) = Service::nginx() else { return };
