@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use reqwest::{IntoUrl, Method, Request, Response};
 
-use crate::classify::failure::AttemptError;
+use crate::classify::attempt_error::AttemptError;
 use crate::error::Error;
 use crate::operation::Operation;
 use crate::policy::Policy;

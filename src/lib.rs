@@ -95,7 +95,7 @@ pub use reqwest;
 pub use crate::attempts::{Attempt, Attempts, StopReason};
 pub use crate::backoff::Backoff;
 pub use crate::classify::Delivery;
-pub use crate::classify::failure::AttemptError;
+pub use crate::classify::attempt_error::AttemptError;
 pub use crate::client::{Client, ClientBuilder};
 pub use crate::error::{Error, ErrorKind};
 pub use crate::idempotency::key::{IdempotencyKey, KeyError, KeyErrorKind};

@@ -10,7 +10,7 @@ use reqwest::{Method, Request, Response, Url};
 use crate::attempts::{Record, StopReason};
 use crate::body::outgoing::{NoBody, Outgoing};
 use crate::body::read::Mode;
-use crate::classify::failure::AttemptError;
+use crate::classify::attempt_error::AttemptError;
 use crate::client::Client;
 use crate::decision::Terms;
 use crate::error::{BoxError, Error, ErrorKind};

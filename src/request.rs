@@ -11,7 +11,7 @@ use reqwest::{Body, Request, Response, Version};
 
 use crate::body::outgoing::BodyFactory;
 use crate::body::read::Mode;
-use crate::classify::failure::AttemptError;
+use crate::classify::attempt_error::AttemptError;
 use crate::client::Client;
 use crate::error::Error;
 use crate::idempotency::key::IdempotencyKey;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use reqwest::{Body, Request};
 
-use crate::classify::failure::Withheld;
+use crate::classify::attempt_error::Withheld;
 use crate::error::{BoxError, ErrorKind};
 
 /// Makes a fresh body for each attempt.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::handed::{Flow, HandedBody};
 use super::head::Head;
-use crate::classify::failure::Withheld;
+use crate::classify::attempt_error::Withheld;
 use crate::deadline::{after, out_of_time};
 use crate::error::{BoxError, ErrorKind};
 

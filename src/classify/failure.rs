@@ -1,110 +1,16 @@
-//! Everything that is not an answer: the error of an attempt to a kind and a [`Finding`].
+//! Everything that is not an answer: how an attempt failed, and what that proves.
 //!
 //! Classified from types alone, along `source()` and through `io::Error::get_ref()`, never from the text of a message.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::io;
-use std::time::Duration;
 
-use http::StatusCode;
 use reqwest::Url;
 
 use super::status::{self, Circumstances};
 use super::{Delivery, Finding};
-use crate::attempts::{Attempts, StopReason};
 use crate::body::touch::Touched;
-use crate::error::{BoxError, Error, ErrorKind, causes};
-use crate::outcome::Outcome;
-
-/// Why an attempt brought no answer, and what that proves.
-///
-/// The error type of whatever sends for [`execute_with`](crate::Client::execute_with) converts into it. A
-/// `reqwest::Error`, an `io::Error` and the [`Error`](crate::Error) of a nested client are recognised, also inside
-/// others; what is not has the kind `Other`, the delivery `Unknown`, and is final.
-/// [`not_sent`](AttemptError::not_sent) and [`unknown`](AttemptError::unknown) say it explicitly.
-///
-/// A sender should give a response with a failing status as it is, and not make it an error by `error_for_status`: that
-/// drops its headers, `Retry-After` among them, and its body.
-#[derive(Debug)]
-pub struct AttemptError {
-    pub(crate) facts: Facts,
-    pub(crate) source: BoxError,
-}
-
-/// What is known of a failed attempt.
-#[derive(Clone, Debug)]
-pub(crate) struct Facts {
-    pub(crate) failure: Failure,
-    /// The answer that is behind the failure: its status, its URL, and the wait it asked for.
-    pub(crate) status: Option<StatusCode>,
-    pub(crate) answered: Option<Box<Url>>,
-    pub(crate) retry_after: Option<Duration>,
-    /// What a nested client tried.
-    pub(crate) nested: Option<Attempts>,
-    /// The sender said what became of the request: no sign of ours speaks against that.
-    pub(crate) stated: bool,
-}
-
-impl From<Failure> for Facts {
-    fn from(failure: Failure) -> Self {
-        Self {
-            failure,
-            status: None,
-            answered: None,
-            retry_after: None,
-            nested: None,
-            stated: false,
-        }
-    }
-}
-
-impl Facts {
-    /// Those of the first error that is recognised, the outermost first.
-    fn within(error: &(dyn StdError + 'static)) -> Option<Self> {
-        causes(error).find_map(|cause| {
-            if let Some(error) = cause.downcast_ref::<AttemptError>() {
-                Some(error.facts.clone())
-            } else if let Some(error) = cause.downcast_ref::<Error>() {
-                Some(Self::of_operation(error))
-            } else {
-                cause.downcast_ref().map(Self::of_reqwest)
-            }
-        })
-    }
-
-    fn of_reqwest(error: &reqwest::Error) -> Self {
-        let status = error.status();
-        Self {
-            status,
-            answered: error.url().filter(|_| status.is_some()).cloned().map(Box::new),
-            ..of_reqwest(error).into()
-        }
-    }
-
-    /// A nested client: what its operation is known to have done is what this attempt is known to have done.
-    fn of_operation(error: &Error) -> Self {
-        let has = |delivery| error.attempts().iter().any(|attempt| attempt.delivery() == delivery);
-        let delivery = match error.outcome() {
-            Outcome::Completed => Delivery::Answered,
-            Outcome::Unknown => Delivery::Unknown,
-            // Of a safe method: nothing was done, and yet it may have been received.
-            Outcome::NotDone if has(Delivery::Unknown) => Delivery::Unknown,
-            Outcome::NotDone if has(Delivery::Rejected) => Delivery::Rejected,
-            Outcome::NotDone => Delivery::NotSent,
-        };
-        let retry = !matches!(
-            error.stop_reason(),
-            StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict
-        );
-        Self {
-            status: error.status(),
-            retry_after: error.retry_after(),
-            nested: Some(error.attempts().clone()),
-            ..Failure::new(error.kind(), Finding { delivery, retry }).into()
-        }
-    }
-}
+use crate::error::{ErrorKind, causes};
 
 /// The kind of a failed attempt and what it proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +25,7 @@ impl Failure {
     /// The time of the attempt was over before an answer came.
     pub(crate) const TIMEOUT: Self = Self::unknown(ErrorKind::Timeout);
 
-    const UNRECOGNISED: Self = Self::last(ErrorKind::Other, Delivery::Unknown);
+    pub(super) const UNRECOGNISED: Self = Self::last(ErrorKind::Other, Delivery::Unknown);
 
     /// What is left of it after a redirect: neither a failure nor a refusal speaks for the request before that.
     pub(crate) fn after_redirect(mut self) -> Self {
@@ -160,7 +66,7 @@ impl Failure {
         self
     }
 
-    const fn new(kind: ErrorKind, finding: Finding) -> Self {
+    pub(super) const fn new(kind: ErrorKind, finding: Finding) -> Self {
         Self {
             kind,
             finding,
@@ -168,92 +74,16 @@ impl Failure {
         }
     }
 
-    const fn not_sent(kind: ErrorKind) -> Self {
+    pub(super) const fn not_sent(kind: ErrorKind) -> Self {
         Self::new(kind, Finding::retry(Delivery::NotSent))
     }
 
-    const fn unknown(kind: ErrorKind) -> Self {
+    pub(super) const fn unknown(kind: ErrorKind) -> Self {
         Self::new(kind, Finding::retry(Delivery::Unknown))
     }
 
-    const fn last(kind: ErrorKind, delivery: Delivery) -> Self {
+    pub(super) const fn last(kind: ErrorKind, delivery: Delivery) -> Self {
         Self::new(kind, Finding::last(delivery))
-    }
-}
-
-impl AttemptError {
-    pub(crate) fn new(facts: impl Into<Facts>, source: BoxError) -> Self {
-        let facts = facts.into();
-        let source = Withheld::if_needed(facts.failure.kind, source);
-        Self { facts, source }
-    }
-
-    /// No byte of the request left: another attempt is made whatever the method.
-    pub fn not_sent(error: impl Into<BoxError>) -> Self {
-        Self::with_delivery(error.into(), Delivery::NotSent)
-    }
-
-    /// The server may have acted: another attempt is made if the operation is replay-safe.
-    pub fn unknown(error: impl Into<BoxError>) -> Self {
-        Self::with_delivery(error.into(), Delivery::Unknown)
-    }
-
-    fn with_delivery(error: BoxError, delivery: Delivery) -> Self {
-        let mut error = Self::from(error);
-        error.facts.failure.finding = Finding::retry(delivery);
-        error.facts.stated = true;
-        error
-    }
-}
-
-impl fmt::Display for AttemptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "attempt failed: {}", self.facts.failure.kind)
-    }
-}
-
-impl StdError for AttemptError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&*self.source)
-    }
-}
-
-impl From<reqwest::Error> for AttemptError {
-    fn from(error: reqwest::Error) -> Self {
-        Self::new(Facts::of_reqwest(&error), error.without_url().into())
-    }
-}
-
-impl From<io::Error> for AttemptError {
-    fn from(error: io::Error) -> Self {
-        let own = || of_io(error.kind()).unwrap_or(Failure::UNRECOGNISED).into();
-        Self::new(Facts::within(&error).unwrap_or_else(own), error.into())
-    }
-}
-
-impl From<Error> for AttemptError {
-    fn from(error: Error) -> Self {
-        Self::new(Facts::of_operation(&error), error.into())
-    }
-}
-
-impl From<BoxError> for AttemptError {
-    fn from(error: BoxError) -> Self {
-        // By value where that tells more: a reqwest error gives up its URL, an `io::Error` has a kind of its own.
-        let error = match error.downcast::<reqwest::Error>() {
-            Ok(error) => return Self::from(*error),
-            Err(error) => error,
-        };
-        let error = match error.downcast::<io::Error>() {
-            Ok(error) => return Self::from(*error),
-            Err(error) => error,
-        };
-        let error = match error.downcast::<AttemptError>() {
-            Ok(error) => return *error,
-            Err(error) => error,
-        };
-        let facts = Facts::within(&*error);
-        Self::new(facts.unwrap_or_else(|| Failure::UNRECOGNISED.into()), error)
     }
 }
 
@@ -271,7 +101,7 @@ enum Phase {
 }
 
 /// The error of a call of `reqwest::Client::execute`, or of reading what it gave.
-fn of_reqwest(error: &reqwest::Error) -> Failure {
+pub(super) fn of_reqwest(error: &reqwest::Error) -> Failure {
     if error.is_builder() {
         // The operation itself has an HTTP URL: another one is where a redirect led after the request was answered.
         return match error.url().map(Url::scheme) {
@@ -377,7 +207,7 @@ fn of_h2(error: &h2::Error, phase: Phase) -> Failure {
     }
 }
 
-fn of_io(kind: io::ErrorKind) -> Option<Failure> {
+pub(super) fn of_io(kind: io::ErrorKind) -> Option<Failure> {
     use io::ErrorKind as Io;
     match kind {
         // No connection, so nothing was sent on it.
@@ -400,50 +230,12 @@ fn of_io(kind: io::ErrorKind) -> Option<Failure> {
 fn is_tls_verdict(error: &(dyn StdError + 'static)) -> bool {
     inner_io(error).is_some_and(|io| io.kind() == io::ErrorKind::InvalidData && io.get_ref().is_some())
 }
-
-/// An error that is kept but not shown, because a `reqwest::Error` inside it would print the URL with its query.
-///
-/// The causes below that one can be read as ever.
-pub(crate) struct Withheld {
-    kind: ErrorKind,
-    error: BoxError,
-}
-
-impl Withheld {
-    pub(crate) fn if_needed(kind: ErrorKind, error: BoxError) -> BoxError {
-        if Self::last_with_url(&*error).is_none() {
-            return error;
-        }
-        Box::new(Self { kind, error })
-    }
-
-    fn last_with_url<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a reqwest::Error> {
-        let inner = causes(error).filter_map(|cause| cause.downcast_ref::<reqwest::Error>());
-        inner.filter(|error| error.url().is_some()).last()
-    }
-}
-
-impl fmt::Debug for Withheld {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Display for Withheld {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.kind, f)
-    }
-}
-
-impl StdError for Withheld {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Self::last_with_url(&*self.error)?.source()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::classify::attempt_error::AttemptError;
+    use crate::error::BoxError;
 
     fn of(kind: io::ErrorKind) -> Failure {
         AttemptError::from(io::Error::from(kind)).facts.failure
@@ -477,44 +269,6 @@ mod tests {
         }
         let error: BoxError = "some middleware".into();
         assert_eq!(AttemptError::from(error).facts.failure, Failure::UNRECOGNISED);
-    }
-
-    #[test]
-    fn the_senders_word_stands_over_what_is_seen() {
-        let not_sent = AttemptError::not_sent("a full queue");
-        assert_eq!(not_sent.facts.failure, Failure::not_sent(ErrorKind::Other));
-        let unknown = AttemptError::unknown(io::Error::from(io::ErrorKind::ConnectionRefused));
-        assert_eq!(unknown.facts.failure, Failure::unknown(ErrorKind::Connect));
-    }
-
-    fn builder_error() -> reqwest::Error {
-        let client = reqwest::Client::new();
-        client.get("no url").build().unwrap_err()
-    }
-
-    // field 27
-    #[test]
-    fn a_reqwest_error_is_found_in_whatever_wraps_it() {
-        let request = Failure::last(ErrorKind::Request, Delivery::NotSent);
-        let wrapped = io::Error::other(builder_error());
-        assert_eq!(AttemptError::from(wrapped).facts.failure, request);
-        let boxed: BoxError = io::Error::other(io::Error::other(builder_error())).into();
-        assert_eq!(AttemptError::from(boxed).facts.failure, request);
-    }
-
-    // field 54
-    #[test]
-    fn an_error_that_would_print_its_url_is_kept_and_not_shown() {
-        let secret = Url::parse("https://user:hunter2@example.com/?token=hunter2").unwrap();
-        for error in [
-            AttemptError::from(builder_error().with_url(secret.clone())),
-            AttemptError::from(io::Error::other(builder_error().with_url(secret.clone()))),
-            AttemptError::from(BoxError::from(io::Error::other(builder_error().with_url(secret)))),
-        ] {
-            let texts: Vec<_> = causes(&error).map(|error| format!("{error} {error:?}")).collect();
-            assert!(texts.len() > 2, "{texts:?}");
-            assert!(!texts.concat().contains("hunter2"), "{texts:?}");
-        }
     }
 
     // field 22

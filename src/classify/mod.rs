@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+pub(crate) mod attempt_error;
 pub(crate) mod failure;
 pub(crate) mod status;
 
