@@ -15,7 +15,7 @@ use http::StatusCode;
 use crate::attempts::{Attempts, StopReason};
 use crate::classify::status::{self, Circumstances};
 use crate::classify::{Delivery, Finding};
-use crate::outcome::{Evidence, Exhibit};
+use crate::outcome::{Evidence, Exhibit, Outcome};
 use crate::policy::Policy;
 use crate::redirect::Redirect;
 use crate::replay::ReplaySafety;
@@ -47,6 +47,7 @@ pub(crate) enum Ending<'a> {
     BodyLost {
         status: StatusCode,
         redirect: Redirect,
+        nested: Option<&'a Attempts>,
         out_of_time: bool,
     },
     /// No answer at all.
@@ -78,8 +79,7 @@ impl<'a> Ending<'a> {
 
     fn nested(&self) -> Option<&'a Attempts> {
         match *self {
-            Ending::Answer { nested, .. } | Ending::Failure { nested, .. } => nested,
-            Ending::BodyLost { .. } => None,
+            Ending::Answer { nested, .. } | Ending::BodyLost { nested, .. } | Ending::Failure { nested, .. } => nested,
         }
     }
 
@@ -187,6 +187,7 @@ impl<'a> Machine<'a> {
     }
 
     fn finding(&self, ending: &Ending<'_>) -> Finding {
+        let nested = ending.nested().map(Attempts::outcome);
         match *ending {
             Ending::Answer {
                 status,
@@ -198,14 +199,14 @@ impl<'a> Machine<'a> {
                 Circumstances {
                     asks_to_wait: retry_after.is_some(),
                     may_be_in_progress: self.terms.keyed && self.evidence.is_open(),
-                    redirected: redirect != Redirect::None,
+                    // The last answer of a nested operation does not speak for the attempts before it.
+                    of_another: redirect != Redirect::None || nested.is_some_and(|known| known != Outcome::NotDone),
                 },
             ),
             // The answer to a request that went astray says nothing of the one that was sent.
-            Ending::BodyLost {
-                redirect: Redirect::Astray,
-                ..
-            } => Finding::retry(Delivery::Unknown),
+            Ending::BodyLost { redirect, .. } if redirect == Redirect::Astray || nested == Some(Outcome::Unknown) => {
+                Finding::retry(Delivery::Unknown)
+            }
             Ending::BodyLost { .. } => Finding::retry(Delivery::Answered),
             Ending::Failure { finding, .. } => finding,
         }

@@ -202,6 +202,11 @@ impl Operation {
         Ok(request)
     }
 
+    /// It has no effect to be unsure of.
+    pub(crate) fn is_safe(&self) -> bool {
+        self.safe
+    }
+
     /// Nothing makes a repeat of it harmless: whether an attempt was sent at all must be known for certain.
     pub(crate) fn is_unprotected(&self) -> bool {
         !self.safe && !self.terms.safety.unknown

@@ -137,6 +137,7 @@ impl Held {
             Held::Lost(lost) => Ending::BodyLost {
                 status: lost.status(),
                 redirect: watch.redirect(Some(lost.url())),
+                nested: lost.nested(),
                 out_of_time: lost.out_of_time(),
             },
             Held::Failure { error, out_of_time } => Ending::Failure {
@@ -172,7 +173,7 @@ struct Watch<'a> {
 impl<'a> Watch<'a> {
     fn over(mut request: Request, operation: &'a Operation, sender: Sender) -> (Request, Self) {
         let method = operation.method();
-        let told = sender == Sender::Inner && operation.client().tells_redirects() && !method.is_safe();
+        let told = sender == Sender::Inner && operation.client().tells_redirects() && !operation.is_safe();
         let watch = Self {
             operation,
             sender,
@@ -186,8 +187,8 @@ impl<'a> Watch<'a> {
         let Self { operation, trail, .. } = self;
         match (trail, answered) {
             (Some(trail), _) => trail.redirect(),
-            (None, Some(answered)) => Redirect::seen(operation.method(), operation.url(), answered),
-            (None, None) => Redirect::None,
+            (None, Some(answered)) if !operation.is_safe() => Redirect::seen(operation.url(), answered),
+            (None, _) => Redirect::None,
         }
     }
 
@@ -196,10 +197,13 @@ impl<'a> Watch<'a> {
             let Facts {
                 failure,
                 answered,
+                nested,
                 stated,
                 ..
             } = &mut error.facts;
-            let touched = self.touch.as_ref().filter(|_| !*stated).map(Touch::touched);
+            // Who was told what became of the request need not look for signs of it.
+            let told = *stated || nested.is_some();
+            let touched = self.touch.as_ref().filter(|_| !told).map(Touch::touched);
             if let Some(touched) = touched {
                 *failure = failure.watched(touched, self.sender == Sender::Inner);
             }

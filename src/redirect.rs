@@ -24,9 +24,9 @@ pub(crate) enum Redirect {
 }
 
 impl Redirect {
-    /// What can be seen from the URL of the answer. Only an unsafe request can go astray.
-    pub(crate) fn seen(method: &Method, sent: &Url, answered: &Url) -> Self {
-        if method.is_safe() || is_made_up(answered) || is_same_resource(sent, answered) {
+    /// What can be seen from the URL of the answer to an unsafe request.
+    pub(crate) fn seen(sent: &Url, answered: &Url) -> Self {
+        if is_made_up(answered) || is_same_resource(sent, answered) {
             Self::None
         } else {
             Self::Astray
@@ -120,7 +120,7 @@ mod tests {
 
     fn seen(sent: &str, answered: &str) -> Redirect {
         let url = |text| Url::parse(text).unwrap();
-        Redirect::seen(&Method::POST, &url(sent), &url(answered))
+        Redirect::seen(&url(sent), &url(answered))
     }
 
     #[test]

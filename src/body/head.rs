@@ -2,8 +2,8 @@
 
 use std::mem;
 
-use http::StatusCode;
 use http::response::Parts;
+use http::{Extensions, StatusCode};
 use reqwest::{Body, Response, ResponseBuilderExt, Url};
 
 /// Status, version, headers, extensions (the remote address is one) and URL.
@@ -34,6 +34,10 @@ impl Head {
 
     pub(crate) fn status(&self) -> StatusCode {
         self.parts.status
+    }
+
+    pub(crate) fn extensions(&self) -> &Extensions {
+        &self.parts.extensions
     }
 
     pub(crate) fn url(&self) -> &Url {

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::handed::{Flow, HandedBody};
 use super::head::Head;
+use crate::attempts::Attempts;
 use crate::classify::attempt_error::Withheld;
 use crate::deadline::{after, out_of_time};
 use crate::error::{BoxError, ErrorKind};
@@ -60,6 +61,11 @@ impl LostBody {
 
     pub(crate) fn url(&self) -> &Url {
         self.head.url()
+    }
+
+    /// The record that a nested client left in the response.
+    pub(crate) fn nested(&self) -> Option<&Attempts> {
+        self.head.extensions().get()
     }
 
     /// It stalled until its attempt was over.

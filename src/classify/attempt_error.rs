@@ -57,9 +57,9 @@ impl From<Failure> for Facts {
 }
 
 impl Facts {
-    /// Those of the first error that is recognised, the outermost first.
-    fn within(error: &(dyn StdError + 'static)) -> Option<Self> {
-        causes(error).find_map(|cause| {
+    /// Those of the first error that is recognised, the outermost first; of an `io::Error` the innermost.
+    fn within(error: &(dyn StdError + 'static)) -> Self {
+        let found = causes(error).find_map(|cause| {
             if let Some(error) = cause.downcast_ref::<AttemptError>() {
                 Some(error.facts.clone())
             } else if let Some(error) = cause.downcast_ref::<Error>() {
@@ -67,7 +67,8 @@ impl Facts {
             } else {
                 cause.downcast_ref().map(Self::of_reqwest)
             }
-        })
+        });
+        found.unwrap_or_else(|| failure::of_inner_io(error).into())
     }
 
     fn of_reqwest(error: &reqwest::Error) -> Self {
@@ -147,8 +148,7 @@ impl From<reqwest::Error> for AttemptError {
 
 impl From<io::Error> for AttemptError {
     fn from(error: io::Error) -> Self {
-        let own = || failure::of_io(error.kind()).unwrap_or(Failure::UNRECOGNISED).into();
-        Self::new(Facts::within(&error).unwrap_or_else(own), error.into())
+        Self::new(Facts::within(&error), error.into())
     }
 }
 
@@ -160,23 +160,18 @@ impl From<Error> for AttemptError {
 
 impl From<BoxError> for AttemptError {
     fn from(error: BoxError) -> Self {
-        // By value where that tells more: a reqwest error gives up its URL, an `io::Error` has a kind of its own.
+        // By value where that tells more: a reqwest error gives up its URL.
         let error = match error.downcast::<reqwest::Error>() {
             Ok(error) => return Self::from(*error),
             Err(error) => error,
         };
-        let error = match error.downcast::<io::Error>() {
-            Ok(error) => return Self::from(*error),
-            Err(error) => error,
-        };
-        let error = match error.downcast::<AttemptError>() {
-            Ok(error) => return *error,
-            Err(error) => error,
-        };
-        let facts = Facts::within(&*error);
-        Self::new(facts.unwrap_or_else(|| Failure::UNRECOGNISED.into()), error)
+        match error.downcast::<AttemptError>() {
+            Ok(error) => *error,
+            Err(error) => Self::new(Facts::within(&*error), error),
+        }
     }
 }
+
 /// An error that is kept but not shown, because a `reqwest::Error` inside it would print the URL with its query.
 ///
 /// The causes below that one can be read as ever.
@@ -231,6 +226,18 @@ mod tests {
     fn builder_error() -> reqwest::Error {
         let client = reqwest::Client::new();
         client.get("no url").build().unwrap_err()
+    }
+
+    // field 27
+    #[test]
+    fn a_lost_connection_is_found_in_whatever_wraps_it() {
+        let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+        let bare = AttemptError::from(reset()).facts.failure;
+        assert_eq!(bare.kind, ErrorKind::Reset);
+        let boxed: BoxError = io::Error::other(reset()).into();
+        for wrapped in [AttemptError::from(io::Error::other(reset())), AttemptError::from(boxed)] {
+            assert_eq!(wrapped.facts.failure, bare);
+        }
     }
 
     // field 27

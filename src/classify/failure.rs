@@ -179,11 +179,10 @@ fn of_hyper(error: &hyper::Error, phase: Phase) -> Failure {
     if let Some(error) = error.source().and_then(|source| source.downcast_ref()) {
         return of_h2(error, phase);
     }
-    match inner_io(error) {
-        Some(_) if head && is_tls_verdict(error) => Failure::last(ErrorKind::Tls, Delivery::Unknown),
-        Some(io) => of_io(io.kind()).unwrap_or(Failure::UNRECOGNISED),
-        None => Failure::UNRECOGNISED,
+    if head && is_tls_verdict(error) {
+        return Failure::last(ErrorKind::Tls, Delivery::Unknown);
     }
+    of_inner_io(error)
 }
 
 fn of_h2(error: &h2::Error, phase: Phase) -> Failure {
@@ -207,7 +206,13 @@ fn of_h2(error: &h2::Error, phase: Phase) -> Failure {
     }
 }
 
-pub(super) fn of_io(kind: io::ErrorKind) -> Option<Failure> {
+/// What an `io::Error` inside another error says, if there is one that is recognised.
+pub(super) fn of_inner_io(error: &(dyn StdError + 'static)) -> Failure {
+    let io = inner_io(error).and_then(|io| of_io(io.kind()));
+    io.unwrap_or(Failure::UNRECOGNISED)
+}
+
+fn of_io(kind: io::ErrorKind) -> Option<Failure> {
     use io::ErrorKind as Io;
     match kind {
         // No connection, so nothing was sent on it.

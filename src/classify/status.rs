@@ -12,14 +12,14 @@ pub(crate) struct Circumstances {
     /// An earlier attempt with the same key may still be running.
     pub(crate) may_be_in_progress: bool,
     /// The answer is another request's, and the one that was sent may have acted.
-    pub(crate) redirected: bool,
+    pub(crate) of_another: bool,
 }
 
 /// The table of statuses (R2, R5 to R9, R27).
 pub(crate) fn finding(status: StatusCode, around: Circumstances) -> Finding {
     use Delivery::{Answered, Rejected, Unknown};
     // After a redirect a refusal no longer speaks for the URL the request was sent to.
-    let refused = if around.redirected { Unknown } else { Rejected };
+    let refused = if around.of_another { Unknown } else { Rejected };
     match status.as_u16() {
         429 => Finding::retry(refused),
         503 if around.asks_to_wait => Finding::retry(refused),
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn after_a_redirect_a_refusal_proves_nothing() {
         let around = Circumstances {
-            redirected: true,
+            of_another: true,
             ..Circumstances::default()
         };
         for (status, retry) in [(429, true), (404, false)] {

@@ -4,7 +4,6 @@ use super::*;
 use proptest::prelude::*;
 
 use crate::backoff::Backoff;
-use crate::outcome::Outcome;
 use crate::policy::PolicyBuilder;
 
 const ANY: Terms = Terms {
@@ -57,6 +56,7 @@ fn body_lost(out_of_time: bool) -> Ending<'static> {
     Ending::BodyLost {
         status: StatusCode::OK,
         redirect: Redirect::None,
+        nested: None,
         out_of_time,
     }
 }
@@ -202,6 +202,7 @@ fn the_lost_body_of_another_request_leaves_this_one_unknown() {
     let ending = Ending::BodyLost {
         status: StatusCode::OK,
         redirect: Redirect::Astray,
+        nested: None,
         out_of_time: false,
     };
     let next = after_first(&policy, terms, Duration::ZERO, &ending);

@@ -155,3 +155,32 @@ async fn an_inner_error_is_recognised_in_what_wraps_it() {
     assert_eq!(error.outcome(), Outcome::Unknown);
     assert_eq!(error.kind(), ErrorKind::Connect);
 }
+
+// R10: the last answer does not speak for the attempts before it.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_after_an_inner_attempt_that_may_have_acted_is_not_repeated_without_protection() {
+    for first in [answer(500), answer(200).announced(9, [Part::Cut(UnexpectedEof)])] {
+        let transport = Transport::new([first, answer(429)]);
+        let inner = client(no_backoff().max_attempts(2));
+        let attempt = |_| inner.post(URL).send_with(transport.send());
+        let request = client(no_backoff()).post(URL).without_idempotency_key();
+        let response = request.send_with(attempt).await.unwrap();
+        assert_eq!(transport.seen().len(), 2);
+        let attempts = response.attempts().unwrap();
+        assert_eq!(attempts.stop_reason(), StopReason::NotReplaySafe);
+        assert_ne!(attempts.outcome(), Outcome::NotDone);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_body_keeps_the_record_of_the_inner_operation() {
+    let cut = answer(200).chunked([data("event"), Part::Cut(UnexpectedEof)]);
+    let flowing = cut.header("content-type", "text/event-stream");
+    let transport = Transport::new([answer(500), flowing]);
+    let attempt = |request: Request| client(no_backoff()).execute_with(request, transport.send());
+    let request = client(no_backoff().max_attempts(1)).post(URL).buffered();
+    let error = request.send_with(attempt).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Body);
+    assert_eq!(error.outcome(), Outcome::Completed);
+    assert!(!error.attempts().exactly_once());
+}
