@@ -3,9 +3,11 @@
 use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
 
 use reqwest::{Method, Request, Response};
-use steadfast::{Client, Delivery, ErrorKind, Outcome, ResponseExt, StopReason};
+use steadfast::{AttemptError, Client, Delivery, ErrorKind, Outcome, ResponseExt, StopReason};
 
-use crate::transport::{Part, Transport, URL, answer, client, data, fail, hang, millis, no_backoff, refused, secs};
+use crate::transport::{
+    Part, Transport, URL, answer, client, data, fail, fail_with, hang, millis, no_backoff, refused, secs,
+};
 
 /// Sends an outer operation of one client, each attempt of it an operation of another.
 async fn nested(
@@ -183,4 +185,18 @@ async fn a_lost_body_keeps_the_record_of_the_inner_operation() {
     assert_eq!(error.kind(), ErrorKind::Body);
     assert_eq!(error.outcome(), Outcome::Completed);
     assert!(!error.attempts().exactly_once());
+}
+
+// R2: the inner client says that its request was not sent, and it had the body in its own hands.
+#[tokio::test(start_paused = true)]
+async fn what_the_inner_operation_never_sent_is_repeated_whatever_the_method() {
+    let unsent = fail_with(|| AttemptError::not_sent("a full queue"));
+    let transport = Transport::new([unsent, answer(200)]);
+    let inner = client(no_backoff().max_attempts(1));
+    let attempt = |request: Request| inner.execute_with(request, transport.send());
+    let request = client(no_backoff()).post(URL).without_idempotency_key().body("x");
+    let response = request.send_with(attempt).await.unwrap();
+    assert_eq!(transport.seen().len(), 2);
+    assert_eq!(response.outcome(), Some(Outcome::Completed));
+    assert!(response.attempts().unwrap().exactly_once());
 }

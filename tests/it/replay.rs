@@ -335,3 +335,18 @@ async fn a_body_that_is_made_anew_takes_the_place_of_a_stream() {
         assert_eq!(bodies, ["made", "made"]);
     }
 }
+
+// R10: whoever forbids repeating a GET says that it does something, and that the answer of another URL is not its own.
+#[tokio::test(start_paused = true)]
+async fn a_redirected_get_that_must_not_be_repeated_is_not() {
+    let transport = Transport::always(answer(429).url("https://api.example.com/status"));
+    let forbidden = request(Method::GET).replay_safe(false);
+    let response = forbidden.send_with(transport.send()).await.unwrap();
+    assert_eq!(transport.seen().len(), 1);
+    assert_eq!(response.attempts().unwrap().stop_reason(), StopReason::NotReplaySafe);
+    assert_eq!(response.outcome(), Some(Outcome::Unknown));
+
+    let transport = Transport::new([answer(429).url("https://api.example.com/status"), answer(200)]);
+    request(Method::GET).send_with(transport.send()).await.unwrap();
+    assert_eq!(transport.seen().len(), 2);
+}
