@@ -120,7 +120,7 @@ impl Backoff {
 }
 
 /// `min(cap, base * 2^doublings)`.
-fn doubled(base: Duration, doublings: u32, cap: Duration) -> Duration {
+pub(crate) fn doubled(base: Duration, doublings: u32, cap: Duration) -> Duration {
     if base.is_zero() {
         return Duration::ZERO;
     }
@@ -134,7 +134,7 @@ fn doubled(base: Duration, doublings: u32, cap: Duration) -> Duration {
 }
 
 /// A duration uniform on `[0, max]`: the fixed-point product of `random / 2^64` and `max + 1` nanoseconds.
-fn uniform(max: Duration, random: u64) -> Duration {
+pub(crate) fn uniform(max: Duration, random: u64) -> Duration {
     if random == u64::MAX {
         // The same as below, but exact also for the few `max` of over 2^64 ns (584 years).
         return max;

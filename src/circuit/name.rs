@@ -1,0 +1,110 @@
+//! The name of a group: what a request or an operator calls it, or where the request goes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use reqwest::Url;
+
+/// By default the requests to one scheme, host and port are one group (R35).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum GroupName<'a> {
+    Origin {
+        https: bool,
+        host: Cow<'a, str>,
+        port: u16,
+    },
+    Given(Cow<'a, str>),
+}
+
+impl<'a> GroupName<'a> {
+    /// The group of the requests that name none.
+    pub(crate) fn of(url: &'a Url) -> Self {
+        let https = url.scheme() == "https";
+        Self::Origin {
+            https,
+            host: url.host_str().unwrap_or_default().into(),
+            port: url.port_or_known_default().unwrap_or(0),
+        }
+    }
+
+    /// A name as somebody wrote it. One that reads as an origin means the group of that origin, with or without its port.
+    pub(crate) fn read(name: impl Into<Cow<'a, str>>) -> Self {
+        let name = name.into();
+        if name.contains("://") {
+            if let Ok(url) = Url::parse(&name) {
+                if url.origin().is_tuple() && is_origin_only(&url) {
+                    return GroupName::of(&url).into_owned();
+                }
+            }
+        }
+        Self::Given(name)
+    }
+
+    pub(crate) fn into_owned<'b>(self) -> GroupName<'b> {
+        match self {
+            Self::Origin { https, host, port } => GroupName::Origin {
+                https,
+                host: host.into_owned().into(),
+                port,
+            },
+            Self::Given(name) => GroupName::Given(name.into_owned().into()),
+        }
+    }
+}
+
+fn is_origin_only(url: &Url) -> bool {
+    matches!(url.scheme(), "http" | "https")
+        && url.path() == "/"
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none()
+}
+
+impl fmt::Display for GroupName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Origin { https, host, port } => {
+                let scheme = if *https { "https" } else { "http" };
+                write!(f, "{scheme}://{host}:{port}")
+            }
+            Self::Given(name) => f.write_str(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(url: &str) -> String {
+        GroupName::of(&Url::parse(url).unwrap()).to_string()
+    }
+
+    // R35, field 48
+    #[test]
+    fn scheme_host_and_port_make_a_group() {
+        assert_eq!(of("https://user:word@API.example.com/a?b#c"), "https://api.example.com:443");
+        assert_eq!(of("http://api.example.com/"), "http://api.example.com:80");
+        assert_eq!(of("http://[::1]:8080/"), "http://[::1]:8080");
+    }
+
+    #[test]
+    fn a_name_that_reads_as_an_origin_is_that_origin() {
+        let url = Url::parse("https://api.example.com/charges").unwrap();
+        for name in [
+            "https://api.example.com:443",
+            "https://api.example.com",
+            "https://API.example.com/",
+        ] {
+            assert_eq!(GroupName::read(name), GroupName::of(&url), "{name}");
+        }
+    }
+
+    #[test]
+    fn any_other_name_is_as_it_was_given() {
+        for name in ["payments", "https://api.example.com/charges", "://", "data://x", ""] {
+            assert_eq!(GroupName::read(name), GroupName::Given(name.into()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The groups there are: made when they are first asked for, forgotten when there is nothing to remember.
+//!
+//! A group costs a few hundred bytes, and a client may be sent to any number of hosts. Those with a closed circuit, no
+//! calls in the window and a full budget are as good as new, and are forgotten from time to time (field case 49). The
+//! others are kept up to a bound, far above what a service has to do with.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use hashbrown::HashTable;
+use tokio::time::Instant;
+
+use super::breaker::CircuitState;
+use super::group::Group;
+use super::name::GroupName;
+
+/// Each has a lock of its own, so that looking through one holds up few others.
+const SHARDS: usize = 64;
+/// The groups of a shard that are kept, whatever they remember.
+const MAX_IN_SHARD: usize = 2048;
+/// The fewest groups of a shard that are worth being looked through.
+const MIN_SWEPT: usize = 32;
+
+pub(crate) struct Registry {
+    /// Where the time of all groups begins.
+    epoch: Instant,
+    hasher: RandomState,
+    shards: Box<[RwLock<Shard>]>,
+    /// How many groups were forgotten although there was something to remember.
+    evicted: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    groups: HashTable<Entry>,
+    /// How many groups it may have before it is looked through.
+    sweep_at: usize,
+}
+
+struct Entry {
+    name: GroupName<'static>,
+    group: Arc<Group>,
+    /// When somebody asked for it last, in milliseconds.
+    used_at: AtomicU64,
+}
+
+impl Registry {
+    pub(crate) fn new() -> Self {
+        Self {
+            epoch: Instant::now(),
+            hasher: RandomState::new(),
+            shards: std::iter::repeat_with(RwLock::default).take(SHARDS).collect(),
+            evicted: AtomicU64::new(0),
+        }
+    }
+
+    /// A moment in the time of the groups. One before their epoch is their epoch.
+    pub(crate) fn time(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.epoch)
+    }
+
+    /// The group of this name, a new one if there is none. It is not forgotten as long as somebody has it.
+    pub(crate) fn group(&self, name: &GroupName<'_>, now: Duration) -> Arc<Group> {
+        let hash = self.hasher.hash_one(name);
+        let shard = self.shard(hash);
+        if let Some(entry) = read(shard).groups.find(hash, |entry| entry.name == *name) {
+            entry.used_at.store(millis(now), Ordering::Relaxed);
+            return Arc::clone(&entry.group);
+        }
+        let mut shard = write(shard);
+        if let Some(entry) = shard.groups.find(hash, |entry| entry.name == *name) {
+            return Arc::clone(&entry.group);
+        }
+        self.make_room(&mut shard, now);
+        let entry = Entry {
+            name: name.clone().into_owned(),
+            group: Arc::new(Group::new()),
+            used_at: AtomicU64::new(millis(now)),
+        };
+        let group = Arc::clone(&entry.group);
+        let rehash = |entry: &Entry| self.hasher.hash_one(&entry.name);
+        shard.groups.insert_unique(hash, entry, rehash);
+        group
+    }
+
+    /// The group of this name, if there is one.
+    pub(crate) fn get(&self, name: &GroupName<'_>) -> Option<Arc<Group>> {
+        let hash = self.hasher.hash_one(name);
+        let shard = read(self.shard(hash));
+        let entry = shard.groups.find(hash, |entry| entry.name == *name)?;
+        Some(Arc::clone(&entry.group))
+    }
+
+    /// All groups, in no order. Each shard is locked for as long as it takes to copy its names.
+    pub(crate) fn all(&self) -> Vec<(GroupName<'static>, Arc<Group>)> {
+        let entry = |entry: &Entry| (entry.name.clone(), Arc::clone(&entry.group));
+        let shards = self.shards.iter();
+        shards.flat_map(|shard| read(shard).groups.iter().map(entry).collect::<Vec<_>>()).collect()
+    }
+
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<Shard> {
+        // Bits that the table itself looks at last. There are `SHARDS` shards, so the index is within them.
+        #[expect(clippy::indexing_slicing)]
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+
+    fn make_room(&self, shard: &mut Shard, now: Duration) {
+        let groups = &mut shard.groups;
+        if groups.len() < shard.sweep_at.clamp(MIN_SWEPT, MAX_IN_SHARD) {
+            return;
+        }
+        groups.retain(|entry| entry.is_in_use() || !entry.group.is_idle(now));
+        // Room for as many again: all sweeps together cost each group a few looks.
+        shard.sweep_at = groups.len() * 2;
+        if groups.len() < MAX_IN_SHARD {
+            return;
+        }
+        let free = groups.iter().filter(|entry| !entry.is_in_use());
+        if let Some(name) = free.min_by_key(|entry| entry.worth()).map(|entry| entry.name.clone()) {
+            if let Ok(entry) = groups.find_entry(self.hasher.hash_one(&name), |entry| entry.name == name) {
+                entry.remove();
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// An operation holds the group. Nobody else can while the shard is locked for writing.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.group) > 1
+    }
+
+    /// What is forgotten first when there are too many: closed circuits before open ones, and those before what an
+    /// operator holds; of each the one that was idle longest.
+    fn worth(&self) -> (bool, bool, u64) {
+        let breaker = self.group.breaker();
+        let is_open = breaker.state() != CircuitState::Closed;
+        (breaker.forced().is_some(), is_open, self.used_at.load(Ordering::Relaxed))
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+// A shard is whole between any two calls of its table, which do not panic.
+fn read(shard: &RwLock<Shard>) -> RwLockReadGuard<'_, Shard> {
+    shard.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(shard: &RwLock<Shard>) -> RwLockWriteGuard<'_, Shard> {
+    shard.write().unwrap_or_else(PoisonError::into_inner)
+}

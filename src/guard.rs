@@ -1,0 +1,139 @@
+//! What stands between an operation and its attempts: the circuit and the retry budget of its group.
+//!
+//! The circuit is asked before each attempt, and after one that failed, while the answer is still in hand. The budget is asked
+//! last, before the wait: a retry that waits has paid already (field case 42), and one that is not made gets its token back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::attempts::StopReason;
+use crate::circuit::breaker::Health;
+use crate::circuit::circuits::Circuits;
+use crate::circuit::group::{Group, Permit, Token};
+use crate::circuit::settings::CircuitBreaker;
+use crate::operation::Operation;
+
+/// What clients can share: circuits and retry budgets.
+///
+/// A client has its own, which its clones share. To share them among clients of different policies, give one's to the other:
+///
+/// ```
+/// # fn f(http: steadfast::reqwest::Client, policy: steadfast::Policy) {
+/// let client = steadfast::Client::new(http.clone());
+/// let patient = steadfast::Client::builder(http).policy(policy).pipeline(client.pipeline().clone()).build();
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    circuits: Circuits,
+}
+
+impl Pipeline {
+    /// One of its own, in which nothing has happened yet.
+    pub fn new() -> Self {
+        Self {
+            circuits: Circuits::new(),
+        }
+    }
+
+    /// The circuits and budgets, by group.
+    pub fn circuits(&self) -> &Circuits {
+        &self.circuits
+    }
+}
+
+impl Default for Pipeline {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The guards of one `send()`.
+pub(crate) struct Guard<'a> {
+    operation: &'a Operation,
+    group: Arc<Group>,
+    /// Of the retry that is waited for.
+    token: Option<Token>,
+    /// Of the attempt under way, if the policy has a circuit.
+    permit: Option<Permit>,
+}
+
+impl<'a> Guard<'a> {
+    pub(crate) fn new(operation: &'a Operation, now: Instant) -> Self {
+        Self {
+            operation,
+            group: operation.circuits().group(&operation.group(), now),
+            token: None,
+            permit: None,
+        }
+    }
+
+    /// Leave for the next attempt, or the time until it is worth asking again.
+    pub(crate) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
+        let Some(settings) = self.operation.policy().circuit_breaker() else {
+            return match self.held_open() {
+                Some(retry_in) => Err(retry_in),
+                None => Ok(()),
+            };
+        };
+        let (permit, change) = self.group.admit(self.time(now), settings);
+        // Owned before it is told of: a subscriber that panics does not keep the place of a probe.
+        let permit = permit.map(|permit| self.permit = Some(permit));
+        self.operation.circuits().tell(&self.operation.group(), change);
+        permit.map_err(|refused| refused.retry_in)
+    }
+
+    /// The attempt begins: what was paid for it is spent.
+    pub(crate) fn begin(&mut self) {
+        if let Some(token) = self.token.take() {
+            token.spend();
+        }
+    }
+
+    /// What the attempt says of the service.
+    pub(crate) fn record(&mut self, health: Health, now: Instant) {
+        if let (Some(permit), Some(settings)) = (self.permit.take(), self.operation.policy().circuit_breaker()) {
+            let random = || self.operation.client().random();
+            let change = permit.record(health, self.time(now), settings, random);
+            self.operation.circuits().tell(&self.operation.group(), change);
+        }
+    }
+
+    /// Whether a retry may be made after a wait. If so, it is paid for.
+    pub(crate) fn ask_retry(&mut self, now: Instant, wait: Duration) -> Result<(), StopReason> {
+        if let Some(retry_in) = self.blocked_for(now).filter(|retry_in| *retry_in > wait) {
+            return Err(StopReason::CircuitOpen { retry_in });
+        }
+        if let Some(limits) = self.operation.policy().budget().limits {
+            let token = self.group.withdraw(self.time(now), limits);
+            self.token = Some(token.ok_or(StopReason::Budget)?);
+        }
+        Ok(())
+    }
+
+    /// The operation ended in an answer that says the service works.
+    pub(crate) fn deposit(&self, now: Instant) {
+        if let Some(limits) = self.operation.policy().budget().limits {
+            self.group.bucket().deposit(self.time(now), limits);
+        }
+    }
+
+    fn blocked_for(&self, now: Instant) -> Option<Duration> {
+        match self.operation.policy().circuit_breaker() {
+            Some(settings) => self.group.breaker().blocked_for(self.time(now), settings),
+            None => self.held_open(),
+        }
+    }
+
+    /// An operator's word counts without a circuit too.
+    fn held_open(&self) -> Option<Duration> {
+        let retry_in = || CircuitBreaker::default().open_for;
+        self.group.is_forced_open().then(retry_in)
+    }
+
+    fn time(&self, at: Instant) -> Duration {
+        self.operation.circuits().time(at)
+    }
+}
