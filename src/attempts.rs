@@ -83,7 +83,7 @@ pub enum StopReason {
     MaxAttempts,
     /// The deadline cut the attempt, or leaves no time for the wait and another one.
     Deadline,
-    /// The retry budget of the group is used up. Reserved, as are the reasons below: there are no budgets yet.
+    /// The retry budget of the group is used up.
     Budget,
     /// The server asked for a wait longer than `max_retry_after`, or than what is left of the deadline.
     RetryAfter {
@@ -141,6 +141,8 @@ pub(crate) struct Record {
     pub(crate) exactly_once: bool,
     pub(crate) elapsed: Duration,
     pub(crate) key: Option<IdempotencyKey>,
+    /// The group of the circuit that stopped the operation, if one did.
+    pub(crate) circuit: Option<String>,
 }
 
 impl Record {
@@ -159,6 +161,7 @@ impl Record {
             exactly_once: evidence.exactly_once(),
             elapsed: Duration::ZERO,
             key,
+            circuit: None,
         }
         .into()
     }
@@ -186,6 +189,10 @@ impl Attempts {
     /// The attempts in the order they were made.
     pub fn iter(&self) -> slice::Iter<'_, Attempt> {
         self.record.list.iter()
+    }
+
+    pub(crate) fn circuit(&self) -> Option<&str> {
+        self.record.circuit.as_deref()
     }
 
     pub(crate) fn method(&self) -> Option<&Method> {

@@ -11,9 +11,12 @@
 use std::time::Duration;
 
 use crate::sync::{AtomicU64, Ordering};
+use crate::violation::PolicyViolation;
 
 const RATIO: f64 = 0.2;
 const BURST: u32 = 50;
+/// Less than a thousandth of a token would count as nothing.
+const LEAST_RATIO: f64 = 0.001;
 /// The parts of a token that are counted.
 const TOKEN: u64 = 1000;
 /// A quiet client gets one token each ten seconds: a thousandth each 10 ms.
@@ -57,6 +60,24 @@ impl RetryBudget {
     /// No budget: `max_attempts` alone limits the retries. In an outage they multiply the load.
     pub fn unlimited() -> Self {
         Self { limits: None }
+    }
+
+    pub(crate) fn check(&self, violations: &mut Vec<PolicyViolation>) {
+        let Some(Limits { ratio, burst }) = self.limits else {
+            return;
+        };
+        if !(ratio.is_finite() && ratio >= LEAST_RATIO) {
+            violations.push(PolicyViolation::OutOfRange {
+                setting: "budget ratio",
+                value: ratio,
+                range: "a finite number of at least 0.001",
+            });
+        }
+        if burst == 0 {
+            violations.push(PolicyViolation::LessThanOne {
+                setting: "budget burst",
+            });
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The client: an inner `reqwest::Client` and the policy its operations run under.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,8 +11,11 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use reqwest::{IntoUrl, Method, Request, Response};
 
+use crate::circuit::circuits::Circuits;
+use crate::circuit::name::GroupName;
 use crate::classify::attempt_error::AttemptError;
 use crate::error::Error;
+use crate::guard::Pipeline;
 use crate::operation::Operation;
 use crate::policy::Policy;
 use crate::redirect;
@@ -42,6 +47,9 @@ struct Inner {
     http: reqwest::Client,
     tells_redirects: bool,
     policy: Arc<Policy>,
+    /// Of the groups that have one of their own.
+    policies: HashMap<GroupName<'static>, Arc<Policy>>,
+    pipeline: Pipeline,
     /// Where waits are drawn from; `None` is the generator of the thread.
     seeded: Option<Mutex<StdRng>>,
 }
@@ -58,6 +66,8 @@ impl Client {
             http,
             tells_redirects: false,
             policy: Policy::default(),
+            policies: HashMap::new(),
+            pipeline: None,
             seed: None,
         }
     }
@@ -164,6 +174,16 @@ impl Client {
         RequestBuilder::from_parts(self.clone(), request).into_operation()
     }
 
+    /// The circuits and retry budgets, which clones of the client share.
+    pub fn circuits(&self) -> &Circuits {
+        self.inner.pipeline.circuits()
+    }
+
+    /// What another client can share: see [`Pipeline`].
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.inner.pipeline
+    }
+
     pub(crate) fn http(&self) -> &reqwest::Client {
         &self.inner.http
     }
@@ -173,8 +193,12 @@ impl Client {
         self.inner.tells_redirects
     }
 
-    pub(crate) fn policy(&self) -> &Arc<Policy> {
-        &self.inner.policy
+    /// The policy of the operations of a group that do not bring their own.
+    pub(crate) fn policy(&self, group: &GroupName<'_>) -> Arc<Policy> {
+        let Inner { policy, policies, .. } = &*self.inner;
+        // Most clients have one policy, and no need to look for the name.
+        let own = if policies.is_empty() { None } else { policies.get(group) };
+        Arc::clone(own.unwrap_or(policy))
     }
 
     /// The random bits of one wait.
@@ -215,6 +239,8 @@ pub struct ClientBuilder {
     http: reqwest::Client,
     tells_redirects: bool,
     policy: Policy,
+    policies: HashMap<GroupName<'static>, Arc<Policy>>,
+    pipeline: Option<Pipeline>,
     seed: Option<u64>,
 }
 
@@ -222,6 +248,19 @@ impl ClientBuilder {
     /// The policy of every operation that does not bring its own.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// The policy of one group, in place of the client's: of the requests that name it with
+    /// [`circuit`](RequestBuilder::circuit), or of those to an origin, `https://api.example.com`, that name none.
+    pub fn policy_for(mut self, group: impl Into<Cow<'static, str>>, policy: Policy) -> Self {
+        self.policies.insert(GroupName::read(group), Arc::new(policy));
+        self
+    }
+
+    /// Shares the circuits and retry budgets of another client.
+    pub fn pipeline(mut self, pipeline: Pipeline) -> Self {
+        self.pipeline = Some(pipeline);
         self
     }
 
@@ -238,6 +277,8 @@ impl ClientBuilder {
                 http: self.http,
                 tells_redirects: self.tells_redirects,
                 policy: Arc::new(self.policy),
+                policies: self.policies,
+                pipeline: self.pipeline.unwrap_or_default(),
                 seeded: self.seed.map(|seed| Mutex::new(StdRng::seed_from_u64(seed))),
             }),
         }

@@ -121,6 +121,9 @@ pub(crate) struct Machine<'a> {
     terms: Terms,
     evidence: Evidence,
     attempts: u32,
+    deadline: Duration,
+    /// Whether the scope allows to repeat an attempt.
+    retries: bool,
     /// The last wait of our own, without what a server asked for.
     previous_draw: Option<Duration>,
     /// The attempt under way ends with the deadline, not with its own timeout.
@@ -135,9 +138,18 @@ impl<'a> Machine<'a> {
             terms,
             evidence,
             attempts: 0,
+            deadline: policy.deadline(),
+            retries: true,
             previous_draw: None,
             ends_at_deadline: false,
         }
+    }
+
+    /// Within the limits of a scope: what it leaves of the time, and whether it allows retries.
+    pub(crate) fn within(mut self, remaining: Option<Duration>, retries: bool) -> Self {
+        self.deadline = remaining.map_or(self.deadline, |remaining| remaining.min(self.deadline));
+        self.retries = retries;
+        self
     }
 
     pub(crate) fn evidence(&self) -> Evidence {
@@ -224,6 +236,7 @@ impl<'a> Machine<'a> {
             (_, false) => Some(StopReason::NotRetryable),
             _ if !repeatable => Some(StopReason::NotReplaySafe),
             _ if !self.terms.body_replayable => Some(StopReason::BodyNotReplayable),
+            _ if !self.retries => Some(StopReason::Scope),
             _ if self.attempts >= self.policy.max_attempts() => Some(StopReason::MaxAttempts),
             _ => None,
         }
@@ -261,7 +274,7 @@ impl<'a> Machine<'a> {
 
     /// The time since the start after which no attempt would be begun for sure.
     pub(crate) fn latest_begin(&self) -> Duration {
-        self.policy.deadline().saturating_sub(self.time_after_wait())
+        self.deadline.saturating_sub(self.time_after_wait())
     }
 
     /// What must be left of the deadline after a wait, for the attempt that it is made for. Timers are late.
@@ -270,7 +283,7 @@ impl<'a> Machine<'a> {
     }
 
     fn remaining(&self, elapsed: Duration) -> Duration {
-        self.policy.deadline().saturating_sub(elapsed)
+        self.deadline.saturating_sub(elapsed)
     }
 
     /// The least time an attempt is made for: more than none, and not more than a whole attempt takes.

@@ -12,8 +12,8 @@ use reqwest::{Method, Response, Url};
 use crate::attempts::{Attempts, Record, StopReason};
 use crate::idempotency::key::{IdempotencyKey, KeyError};
 use crate::outcome::{Evidence, Outcome};
-use crate::policy::PolicyError;
 use crate::redacted::target;
+use crate::violation::PolicyError;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
@@ -50,7 +50,7 @@ pub enum ErrorKind {
     Reset,
     /// The body of the answer did not arrive whole, or the stream of the request's body failed.
     Body,
-    /// The circuit was open. Reserved: there are no circuits yet.
+    /// The circuit of the group was open, and no attempt was made.
     CircuitOpen,
     /// No attempt could be started before the deadline.
     Deadline,
@@ -175,9 +175,10 @@ impl Error {
         self.0.attempts.last()?.status()
     }
 
-    /// The group whose open circuit refused the operation. `None` as long as there are no circuits.
+    /// The group whose open circuit stopped the operation, before its first attempt or after one that failed. The time until
+    /// a probe is let through is in the [`stop_reason`](Error::stop_reason).
     pub fn circuit(&self) -> Option<&str> {
-        None
+        self.0.attempts.circuit()
     }
 
     /// Whether what failed last was a timeout of any kind, or there was no time for any attempt. Whether the deadline

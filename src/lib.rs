@@ -72,11 +72,14 @@
 mod attempts;
 mod backoff;
 mod body;
+mod budget;
+mod circuit;
 mod classify;
 mod client;
 mod deadline;
 mod decision;
 mod error;
+mod guard;
 mod idempotency;
 mod operation;
 mod outcome;
@@ -88,23 +91,33 @@ mod replay;
 mod request;
 mod response;
 mod retry_after;
+pub mod scope;
+mod sync;
 mod telemetry;
+mod violation;
 
 pub use reqwest;
 
 pub use crate::attempts::{Attempt, Attempts, StopReason};
 pub use crate::backoff::Backoff;
+pub use crate::budget::RetryBudget;
+pub use crate::circuit::breaker::CircuitState;
+pub use crate::circuit::circuits::{CircuitChange, CircuitChanges, CircuitStatus, Circuits};
+pub use crate::circuit::settings::CircuitBreaker;
 pub use crate::classify::Delivery;
 pub use crate::classify::attempt_error::AttemptError;
 pub use crate::client::{Client, ClientBuilder};
 pub use crate::error::{Error, ErrorKind};
+pub use crate::guard::Pipeline;
 pub use crate::idempotency::key::{IdempotencyKey, KeyError, KeyErrorKind};
 pub use crate::operation::Operation;
 pub use crate::outcome::Outcome;
-pub use crate::policy::{Policy, PolicyBuilder, PolicyError, PolicyViolation};
+pub use crate::policy::{Policy, PolicyBuilder};
 pub use crate::replay::UnknownRetries;
 pub use crate::request::RequestBuilder;
 pub use crate::response::ResponseExt;
+pub use crate::scope::Scope;
+pub use crate::violation::{PolicyError, PolicyViolation};
 
 /// The examples of the README compile.
 #[cfg(doctest)]

@@ -10,6 +10,8 @@ use reqwest::{Method, Request, Response, Url};
 use crate::attempts::{Record, StopReason};
 use crate::body::outgoing::{NoBody, Outgoing};
 use crate::body::read::Mode;
+use crate::circuit::circuits::Circuits;
+use crate::circuit::name::GroupName;
 use crate::classify::attempt_error::AttemptError;
 use crate::client::Client;
 use crate::decision::Terms;
@@ -22,6 +24,7 @@ use crate::policy::Policy;
 use crate::redacted::target;
 use crate::replay::{KeyTrust, ReplaySafety};
 use crate::request::Settings;
+use crate::scope::Scope;
 
 /// As a request says that it has none.
 const NO_TIMEOUT: Duration = Duration::MAX;
@@ -51,9 +54,12 @@ pub struct Operation {
     request: Request,
     body: Outgoing,
     policy: Arc<Policy>,
+    /// The group the request named.
+    group: Option<GroupName<'static>>,
     terms: Terms,
     safe: bool,
     key: Option<IdempotencyKey>,
+    key_trust: Option<KeyTrust>,
     body_mode: Mode,
     /// A deadline the caller set for this request, which a body that was handed over obeys too.
     own_deadline: Option<Duration>,
@@ -78,11 +84,21 @@ impl Operation {
             return Err(refuse(&request, None, Refusal::Scheme.into()));
         }
 
+        if settings.group == Some(GroupName::Given("".into())) {
+            return Err(refuse(&request, None, Refusal::Group.into()));
+        }
+
         let placed = placement::place(request.headers_mut(), &method, settings.key);
         let placed = placed.map_err(|error| refuse(&request, None, error.into()))?;
         let (key, trust) = placed.unzip();
+        // An operation inside an attempt of another has that one's key, and no better knowledge of it.
+        let assumed = key.as_ref().is_some_and(Scope::assumes);
+        let trust = if assumed { Some(KeyTrust::Assumed) } else { trust };
 
-        let policy = settings.policy.unwrap_or_else(|| Arc::clone(client.policy()));
+        let policy = settings.policy.unwrap_or_else(|| {
+            let origin = || GroupName::of(request.url());
+            client.policy(&settings.group.as_ref().map_or_else(origin, GroupName::as_ref))
+        });
         // What an operation around this one put there is no limit.
         let attempt_timeout = request.timeout().copied().filter(|timeout| *timeout != NO_TIMEOUT);
         let policy = match (settings.max_attempts, attempt_timeout, settings.deadline) {
@@ -110,9 +126,11 @@ impl Operation {
             request,
             body,
             policy,
+            group: settings.group,
             terms,
             safe,
             key,
+            key_trust: trust,
             body_mode: settings.body_mode,
             own_deadline: settings.deadline,
             state: Mutex::new(State {
@@ -129,7 +147,7 @@ impl Operation {
     /// As of [`RequestBuilder::send`](crate::RequestBuilder::send). Besides, an error of the kind `Request` if another
     /// `send()` of the operation is under way, or its body is a stream that was sent before.
     pub fn send(&self) -> impl Future<Output = Result<Response, Error>> + Send + '_ {
-        pipeline::run(self, Sender::Inner, |request| self.client.http().execute(request))
+        pipeline::run(self, Sender::Inner, |request, _| self.client.http().execute(request))
     }
 
     /// Sends the operation, each attempt by `send` instead of the inner client: see
@@ -145,7 +163,9 @@ impl Operation {
         E: Into<AttemptError>,
     {
         // Boxed, so that an operation inside an operation does not add their sizes up.
-        pipeline::run(self, Sender::Caller, move |request| Box::pin(send(request)))
+        pipeline::run(self, Sender::Caller, move |request, scope| {
+            Box::pin(scope.unwrap_or_default().send(|| send(request)))
+        })
     }
 
     /// The key that every attempt carries.
@@ -169,6 +189,23 @@ impl Operation {
 
     pub(crate) fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// The group whose guards count.
+    pub(crate) fn group(&self) -> GroupName<'_> {
+        match &self.group {
+            Some(group) => group.as_ref(),
+            None => GroupName::of(self.url()),
+        }
+    }
+
+    pub(crate) fn circuits(&self) -> &Circuits {
+        self.client.circuits()
+    }
+
+    /// Its key, if nobody has said that the service honours it.
+    pub(crate) fn assumed_key(&self) -> Option<&IdempotencyKey> {
+        self.key.as_ref().filter(|_| self.key_trust == Some(KeyTrust::Assumed))
     }
 
     pub(crate) fn terms(&self) -> Terms {
@@ -263,6 +300,8 @@ impl Drop for Turn<'_> {
 enum Refusal {
     #[error("the scheme of the URL is neither http nor https")]
     Scheme,
+    #[error("the name of the circuit is empty")]
+    Group,
     #[error("the operation is being sent already")]
     Sending,
 }

@@ -13,15 +13,19 @@ use crate::body::discard::discard;
 use crate::body::handed::Flow;
 use crate::body::read::{self, LostBody, Rules};
 use crate::body::touch::Touch;
+use crate::circuit::breaker::Health;
 use crate::classify::attempt_error::{AttemptError, Facts};
 use crate::classify::failure::Failure;
+use crate::classify::{health, status};
 use crate::deadline::{after, out_of_time};
 use crate::decision::{Ending, Judgement, Machine, Next};
 use crate::error::{BoxError, Error, ErrorKind, StatusFailure};
+use crate::guard::Guard;
 use crate::operation::{Operation, Turn};
 use crate::redirect::{Redirect, Trail};
 use crate::response::ResponseExt;
 use crate::retry_after;
+use crate::scope::{self, Scope};
 use crate::telemetry;
 
 /// Who sends the attempts.
@@ -33,10 +37,10 @@ pub(crate) enum Sender {
     Caller,
 }
 
-/// One `send()` of an operation, each attempt by `send`.
+/// One `send()` of an operation, each attempt by `send`, which gets the scope of the attempt if it is the caller's.
 pub(crate) async fn run<F, Fut, E>(operation: &Operation, sender: Sender, send: F) -> Result<Response, Error>
 where
-    F: Fn(Request) -> Fut + Send + Sync,
+    F: Fn(Request, Option<Scope>) -> Fut + Send + Sync,
     Fut: Future<Output = Result<Response, E>> + Send,
     E: Into<AttemptError>,
 {
@@ -48,7 +52,7 @@ where
 
 async fn drive<F, Fut, E>(operation: &Operation, sender: Sender, send: &F) -> Result<Response, Error>
 where
-    F: Fn(Request) -> Fut + Send + Sync,
+    F: Fn(Request, Option<Scope>) -> Fut + Send + Sync,
     Fut: Future<Output = Result<Response, E>> + Send,
     E: Into<AttemptError>,
 {
@@ -57,17 +61,23 @@ where
         let started = Instant::now();
         let limit = match run.machine.begin(started.duration_since(run.started)) {
             Ok(limit) => limit,
-            Err(reason) => return Err(run.too_late(reason)),
+            Err(reason) => return Err(run.not_begun(ErrorKind::Deadline, reason)),
         };
-        let (request, watch) = match operation.next_request() {
-            Ok(request) => Watch::over(request, operation, sender),
+        if let Err(retry_in) = run.guard.admit(started) {
+            return Err(run.not_begun(ErrorKind::CircuitOpen, StopReason::CircuitOpen { retry_in }));
+        }
+        let request = match operation.next_request() {
+            Ok(request) => request,
             Err(error) => return Err(run.without_request(error.into())),
         };
+        run.guard.begin();
+        let (request, watch) = Watch::over(run.with_scope_headers(request, limit), operation, sender);
         let span = telemetry::attempt_span(operation, run.machine.attempts());
         let rules = run.body_rules(after(started, limit));
+        let scope = (sender == Sender::Caller).then(|| run.scope_of_attempt(&rules));
         // Dropped from here on, the operation may have acted.
         run.turn.leave(run.machine.evidence().with_attempt_under_way());
-        let attempt = attempt(span.in_scope(|| send(request)), &rules).instrument(span.clone());
+        let attempt = attempt(span.in_scope(|| send(request, scope)), &rules).instrument(span.clone());
         let held = watch.qualify(Trail::around(watch.trail.clone(), attempt).await);
         let (attempt, next) = run.judge(&held, &watch, started);
         telemetry::record_attempt(&span, &attempt);
@@ -149,6 +159,31 @@ impl Held {
                 out_of_time: *out_of_time,
             },
         }
+    }
+
+    /// What it says of the service.
+    fn health(&self) -> Health {
+        match self {
+            Held::Response(response) => health::of_status(response.status()),
+            Held::Lost(_) => Health::Failure,
+            Held::Failure { error, .. } => {
+                let Facts { failure, status, .. } = &error.facts;
+                health::of_failure(failure.kind, failure.finding, *status)
+            }
+        }
+    }
+
+    /// The service gave an answer that nobody would ask for again, whatever the request.
+    fn is_served(&self) -> bool {
+        let answered = match self {
+            Held::Response(response) => Some(response.status()),
+            Held::Lost(_) => None,
+            Held::Failure { error, .. } => error
+                .facts
+                .status
+                .filter(|_| error.facts.failure.kind == ErrorKind::Status),
+        };
+        answered.is_some_and(|status| !status::is_retried(status))
     }
 
     fn failure(&self) -> Option<ErrorKind> {
@@ -234,6 +269,8 @@ struct Run<'a> {
     operation: &'a Operation,
     turn: Turn<'a>,
     machine: Machine<'a>,
+    guard: Guard<'a>,
+    scope: Scope,
     started: Instant,
     attempts: Vec<Attempt>,
     last_failure: Option<(ErrorKind, BoxError)>,
@@ -242,12 +279,19 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn begin(operation: &'a Operation) -> Result<Self, Error> {
         let turn = operation.take_turn()?;
+        let scope = scope::current();
+        let started = Instant::now();
+        let remaining = scope
+            .deadline()
+            .map(|deadline| deadline.saturating_duration_since(started));
         let machine = Machine::new(operation.policy(), operation.terms(), turn.evidence());
         Ok(Self {
             operation,
             turn,
-            machine,
-            started: Instant::now(),
+            machine: machine.within(remaining, scope.allows_retries()),
+            guard: Guard::new(operation, started),
+            scope,
+            started,
             attempts: Vec::with_capacity(1),
             last_failure: None,
         })
@@ -255,28 +299,57 @@ impl<'a> Run<'a> {
 
     fn body_rules(&self, attempt_ends: Instant) -> Rules {
         let policy = self.operation.policy();
-        let deadline = self.operation.own_deadline();
+        let deadline = self
+            .operation
+            .own_deadline()
+            .map(|deadline| after(self.started, deadline));
         Rules {
             mode: self.operation.body_mode(),
             buffer: policy.response_buffer(),
             attempt_ends,
             flow: Flow {
                 stall_timeout: policy.stall_timeout(),
-                deadline: deadline.map(|deadline| after(self.started, deadline)),
+                deadline: scope::earlier(deadline, self.scope.body_deadline()),
             },
         }
     }
 
+    fn with_scope_headers(&self, mut request: Request, limit: Duration) -> Request {
+        let policy = self.operation.policy();
+        if policy.scope_headers() {
+            let repeated = policy.max_attempts() > 1 || !self.scope.allows_retries();
+            scope::tell(request.headers_mut(), self.machine.attempts(), limit, repeated);
+        }
+        request
+    }
+
+    fn scope_of_attempt(&self, rules: &Rules) -> Scope {
+        let assumed_key = self.operation.assumed_key().cloned();
+        Scope::of_attempt(rules.attempt_ends, rules.flow.deadline, assumed_key)
+    }
+
     fn judge(&mut self, held: &Held, watch: &Watch, started: Instant) -> (Attempt, Next) {
         let ending = held.ending(watch);
-        let elapsed = self.started.elapsed();
+        let now = Instant::now();
         let random = || self.operation.client().random();
-        let Judgement { delivery, next } = self.machine.judge(elapsed, &ending, random);
+        let Judgement { delivery, next } = self.machine.judge(now.duration_since(self.started), &ending, random);
         self.turn.leave(self.machine.evidence());
+        self.guard.record(held.health(), now);
+        // What the guards refuse is refused while the answer is still in hand.
+        let next = match next {
+            Next::Retry(wait) => match self.guard.ask_retry(now, wait) {
+                Ok(()) => next,
+                Err(reason) => Next::Stop(reason),
+            },
+            stop => stop,
+        };
+        if held.is_served() && matches!(next, Next::Stop(_)) {
+            self.guard.deposit(now);
+        }
         let attempt = Attempt {
             number: self.machine.attempts(),
             started_after: started.duration_since(self.started),
-            took: started.elapsed(),
+            took: now.duration_since(started),
             status: ending.status(),
             failure: held.failure(),
             delivery,
@@ -333,11 +406,11 @@ impl<'a> Run<'a> {
         Err(self.error(kind, reason, Some(source)))
     }
 
-    /// The deadline left no time for the next attempt: what failed before is the failure, if anything did.
-    fn too_late(mut self, reason: StopReason) -> Error {
+    /// The next attempt was not begun: what failed before is the failure, if anything did.
+    fn not_begun(mut self, kind: ErrorKind, reason: StopReason) -> Error {
         match self.last_failure.take() {
             Some((kind, source)) => self.error(kind, reason, Some(source)),
-            None => self.error(ErrorKind::Deadline, reason, None),
+            None => self.error(kind, reason, None),
         }
     }
 
@@ -361,6 +434,7 @@ impl<'a> Run<'a> {
             exactly_once: evidence.exactly_once(),
             elapsed: self.started.elapsed(),
             key: self.operation.idempotency_key().cloned(),
+            circuit: matches!(stop_reason, StopReason::CircuitOpen { .. }).then(|| self.operation.group().to_string()),
         }
         .into()
     }

@@ -4,7 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::backoff::Backoff;
+use crate::budget::RetryBudget;
+use crate::circuit::settings::CircuitBreaker;
 use crate::replay::UnknownRetries;
+use crate::violation::{PolicyError, PolicyViolation};
 
 const MAX_ATTEMPTS: u32 = 3;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,13 +42,16 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// | `response_buffer` | 1 MiB |
 /// | `stall_timeout` | 30 s |
 /// | `unknown_retries` | `Keyed` |
-#[derive(Clone, Default, PartialEq, Eq)]
+/// | `budget` | a ratio of 0.2 and a burst of 50 |
+/// | `circuit_breaker` | off |
+/// | `scope_headers` | off |
+#[derive(Clone, Default, PartialEq)]
 pub struct Policy {
     settings: PolicyBuilder,
 }
 
 /// Collects the settings of a [`Policy`]. What is not set has its default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct PolicyBuilder {
     max_attempts: Option<u32>,
@@ -57,6 +63,9 @@ pub struct PolicyBuilder {
     response_buffer: Option<usize>,
     stall_timeout: Option<Duration>,
     unknown_retries: UnknownRetries,
+    budget: RetryBudget,
+    circuit_breaker: Option<CircuitBreaker>,
+    scope_headers: bool,
 }
 
 impl PolicyBuilder {
@@ -118,6 +127,25 @@ impl PolicyBuilder {
         self
     }
 
+    /// How many retries all operations of a group may make together.
+    pub fn budget(mut self, budget: RetryBudget) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Leaves a service that is down alone for a while. Off unless it is set.
+    pub fn circuit_breaker(mut self, circuit: CircuitBreaker) -> Self {
+        self.circuit_breaker = Some(circuit);
+        self
+    }
+
+    /// Tells the service with each attempt its number, the time it has, and whether somebody repeats the call: see
+    /// [`scope`](crate::scope). The headers differ from attempt to attempt, so a signature must not cover them.
+    pub fn scope_headers(mut self, sent: bool) -> Self {
+        self.scope_headers = sent;
+        self
+    }
+
     /// The policy.
     ///
     /// # Errors
@@ -128,7 +156,9 @@ impl PolicyBuilder {
         let settings = &policy.settings;
         let mut violations = Vec::new();
         if settings.max_attempts == Some(0) {
-            violations.push(PolicyViolation::NoAttempts);
+            violations.push(PolicyViolation::LessThanOne {
+                setting: "max_attempts",
+            });
         }
         for (setting, value) in [
             ("attempt_timeout", settings.attempt_timeout),
@@ -162,10 +192,14 @@ impl PolicyBuilder {
         if let Some(time) = settings.min_attempt_time {
             longer("min_attempt_time", time, "attempt_timeout", policy.attempt_timeout());
         }
+        settings.budget.check(&mut violations);
+        if let Some(circuit) = &settings.circuit_breaker {
+            circuit.check(&mut violations);
+        }
         if violations.is_empty() {
             Ok(policy)
         } else {
-            Err(PolicyError { violations })
+            Err(PolicyError::new(violations))
         }
     }
 }
@@ -222,6 +256,21 @@ impl Policy {
         self.settings.unknown_retries
     }
 
+    /// See [`PolicyBuilder::budget`].
+    pub fn budget(&self) -> &RetryBudget {
+        &self.settings.budget
+    }
+
+    /// See [`PolicyBuilder::circuit_breaker`].
+    pub fn circuit_breaker(&self) -> Option<&CircuitBreaker> {
+        self.settings.circuit_breaker.as_ref()
+    }
+
+    /// See [`PolicyBuilder::scope_headers`].
+    pub fn scope_headers(&self) -> bool {
+        self.settings.scope_headers
+    }
+
     /// This policy under the limits one request sets for itself.
     ///
     /// A deadline of the request may be shorter than anything in the policy, down to zero, which is a deadline that has
@@ -260,54 +309,11 @@ impl fmt::Debug for Policy {
             .field("response_buffer", &self.response_buffer())
             .field("stall_timeout", &self.stall_timeout())
             .field("unknown_retries", &self.unknown_retries())
+            .field("budget", self.budget())
+            .field("circuit_breaker", &self.circuit_breaker())
+            .field("scope_headers", &self.scope_headers())
             .finish()
     }
-}
-
-/// Every rule that the settings of a policy break.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid policy: {}", sentence(.violations))]
-pub struct PolicyError {
-    violations: Vec<PolicyViolation>,
-}
-
-impl PolicyError {
-    /// The broken rules, at least one.
-    pub fn violations(&self) -> &[PolicyViolation] {
-        &self.violations
-    }
-}
-
-fn sentence(violations: &[PolicyViolation]) -> String {
-    let texts: Vec<_> = violations.iter().map(ToString::to_string).collect();
-    texts.join("; ")
-}
-
-/// One rule that the settings of a policy break.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PolicyViolation {
-    /// An operation makes at least one attempt.
-    #[error("max_attempts 0 is less than 1")]
-    NoAttempts,
-    /// A limit that is over before it begins.
-    #[error("{setting} 0s is not longer than 0s")]
-    Zero {
-        /// The setting that is zero.
-        setting: &'static str,
-    },
-    /// A part that is longer than what it is part of.
-    #[error("{setting} {value:?} is longer than {limited_by} {limit:?}")]
-    Longer {
-        /// The setting that is too long.
-        setting: &'static str,
-        /// Its value.
-        value: Duration,
-        /// The setting that limits it.
-        limited_by: &'static str,
-        /// The value of that one.
-        limit: Duration,
-    },
 }
 
 #[cfg(test)]

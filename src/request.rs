@@ -1,5 +1,6 @@
 //! The request builder: everything `reqwest::RequestBuilder` has, and what an operation needs beside it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -11,6 +12,7 @@ use reqwest::{Body, Request, Response, Version};
 
 use crate::body::outgoing::BodyFactory;
 use crate::body::read::Mode;
+use crate::circuit::name::GroupName;
 use crate::classify::attempt_error::AttemptError;
 use crate::client::Client;
 use crate::error::Error;
@@ -34,6 +36,7 @@ pub struct RequestBuilder {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) policy: Option<Arc<Policy>>,
+    pub(crate) group: Option<GroupName<'static>>,
     pub(crate) max_attempts: Option<u32>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) key: KeyChoice,
@@ -177,7 +180,14 @@ impl RequestBuilder {
         self
     }
 
-    /// The policy of this operation, in place of the client's.
+    /// The group of this operation, whose circuit and retry budget it shares with all others of the same name. Without one it
+    /// belongs to its origin: scheme, host and port (R35).
+    pub fn circuit(mut self, group: impl Into<Cow<'static, str>>) -> Self {
+        self.settings.group = Some(GroupName::read(group));
+        self
+    }
+
+    /// The policy of this operation, in place of the client's and that of its group.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.settings.policy = Some(Arc::new(policy));
         self

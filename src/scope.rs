@@ -34,6 +34,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tokio::task::futures::TaskLocalFuture;
 use tokio::task_local;
 use tokio::time::Instant;
 
@@ -67,10 +68,7 @@ pub struct Scope {
 
 /// Runs a future whose operations, and the bodies they hand over, are over at the deadline. One that has passed lets no attempt
 /// begin.
-pub fn with_deadline<F: Future>(
-    deadline: impl Into<Instant>,
-    future: F,
-) -> impl Future<Output = F::Output> + use<F> {
+pub fn with_deadline<F: Future>(deadline: impl Into<Instant>, future: F) -> impl Future<Output = F::Output> {
     let deadline = Some(deadline.into());
     let scope = Scope {
         deadline,
@@ -124,7 +122,11 @@ impl Scope {
 
     /// The scope of what an attempt runs: another operation inside it keeps within the attempt, and leaves repeating to the
     /// operation around.
-    pub(crate) fn of_attempt(ends: Instant, body_deadline: Option<Instant>, assumed_key: Option<IdempotencyKey>) -> Self {
+    pub(crate) fn of_attempt(
+        ends: Instant,
+        body_deadline: Option<Instant>,
+        assumed_key: Option<IdempotencyKey>,
+    ) -> Self {
         Self {
             deadline: Some(ends),
             body_deadline,
@@ -134,7 +136,7 @@ impl Scope {
     }
 
     /// Calls a sender in this scope, and runs the future it gives in it.
-    pub(crate) fn send<F: Future>(self, sender: impl FnOnce() -> F) -> impl Future<Output = F::Output> {
+    pub(crate) fn send<F: Future>(self, sender: impl FnOnce() -> F) -> TaskLocalFuture<Self, F> {
         let scope = self.within(current());
         let future = SCOPE.sync_scope(scope.clone(), sender);
         SCOPE.scope(scope, future)
@@ -221,7 +223,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_scope_is_the_one_it_was_made_in_wherever_it_runs() {
-        let made = with_deadline(Instant::now() + secs(5), async { without_retries(async { remaining() }) });
+        let made = with_deadline(Instant::now() + secs(5), async {
+            without_retries(async { remaining() })
+        });
         assert_eq!(tokio::spawn(made.await).await.unwrap(), Some(secs(5)));
     }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use reqwest::{Response, StatusCode, Url};
 use tracing::field::Empty;
-use tracing::{Span, debug, info_span};
+use tracing::{Span, debug, info, info_span, warn};
 
 use crate::attempts::{Attempt, Attempts};
+use crate::circuit::breaker::CircuitState;
 use crate::error::{Error, ErrorKind};
 use crate::operation::Operation;
 use crate::redacted::Redacted;
@@ -84,6 +85,14 @@ pub(crate) fn waiting(attempt: &Attempt, wait: Duration) {
         error.type = attempt.failure().map(error_type),
         "waiting before the next attempt"
     );
+}
+
+pub(crate) fn circuit_changed(group: &str, from: CircuitState, to: CircuitState) {
+    if to == CircuitState::Open {
+        warn!(steadfast.circuit = group, steadfast.from = %from, steadfast.to = %to, "circuit opened");
+    } else {
+        info!(steadfast.circuit = group, steadfast.from = %from, steadfast.to = %to, "circuit changed");
+    }
 }
 
 /// The end of an operation, on its span and as an event inside it.

@@ -103,7 +103,11 @@ enum Phase {
 
 impl Breaker {
     /// Asks for an attempt at this moment. It may be the one that ends the open period.
-    pub(crate) fn admit(&mut self, now: Duration, settings: &CircuitBreaker) -> (Result<Leave, Refused>, Option<Change>) {
+    pub(crate) fn admit(
+        &mut self,
+        now: Duration,
+        settings: &CircuitBreaker,
+    ) -> (Result<Leave, Refused>, Option<Change>) {
         if self.forced == Some(Forced::Open) {
             return (Err(self.refusal(now, settings)), None);
         }
@@ -254,7 +258,9 @@ impl Breaker {
     fn open(&mut self, now: Duration, settings: &CircuitBreaker, random: impl FnOnce() -> u64) -> Change {
         let longest = settings.longest();
         let bound = doubled(settings.open_for, self.failed_probes, longest);
-        let time = settings.open_for.saturating_add(uniform(bound.saturating_sub(settings.open_for), random()));
+        let time = settings
+            .open_for
+            .saturating_add(uniform(bound.saturating_sub(settings.open_for), random()));
         self.begin(Phase::Open {
             until: now.saturating_add(time),
         })
@@ -279,5 +285,7 @@ impl Breaker {
 }
 
 fn fails(counts: Counts, settings: &CircuitBreaker) -> bool {
-    counts.failure_ratio().is_some_and(|ratio| ratio >= settings.failure_ratio)
+    counts
+        .failure_ratio()
+        .is_some_and(|ratio| ratio >= settings.failure_ratio)
 }

@@ -59,7 +59,9 @@ impl Circuits {
     pub fn list(&self) -> Vec<CircuitStatus> {
         let now = self.time(Instant::now());
         let groups = self.registry().all().into_iter();
-        let mut list: Vec<_> = groups.map(|(name, group)| CircuitStatus::of(&name, &group, now)).collect();
+        let mut list: Vec<_> = groups
+            .map(|(name, group)| CircuitStatus::of(&name, &group, now))
+            .collect();
         list.sort_by(|a, b| a.group.cmp(&b.group));
         list
     }

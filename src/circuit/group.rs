@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::breaker::{Breaker, Change, Forced, Health, Leave, Refused};
 use super::settings::CircuitBreaker;
 use crate::budget::{Bucket, Limits};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
+use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 /// The guards of one group.
 #[derive(Debug)]

@@ -8,11 +8,7 @@ use reqwest::Url;
 /// By default the requests to one scheme, host and port are one group (R35).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GroupName<'a> {
-    Origin {
-        https: bool,
-        host: Cow<'a, str>,
-        port: u16,
-    },
+    Origin { https: bool, host: Cow<'a, str>, port: u16 },
     Given(Cow<'a, str>),
 }
 
@@ -38,6 +34,18 @@ impl<'a> GroupName<'a> {
             }
         }
         Self::Given(name)
+    }
+
+    /// The same name, borrowed.
+    pub(crate) fn as_ref(&self) -> GroupName<'_> {
+        match self {
+            Self::Origin { https, host, port } => GroupName::Origin {
+                https: *https,
+                host: Cow::Borrowed(host),
+                port: *port,
+            },
+            Self::Given(name) => GroupName::Given(Cow::Borrowed(name)),
+        }
     }
 
     pub(crate) fn into_owned<'b>(self) -> GroupName<'b> {
@@ -84,7 +92,10 @@ mod tests {
     // R35, field 48
     #[test]
     fn scheme_host_and_port_make_a_group() {
-        assert_eq!(of("https://user:word@API.example.com/a?b#c"), "https://api.example.com:443");
+        assert_eq!(
+            of("https://user:word@API.example.com/a?b#c"),
+            "https://api.example.com:443"
+        );
         assert_eq!(of("http://api.example.com/"), "http://api.example.com:80");
         assert_eq!(of("http://[::1]:8080/"), "http://[::1]:8080");
     }

@@ -97,7 +97,9 @@ impl Registry {
     pub(crate) fn all(&self) -> Vec<(GroupName<'static>, Arc<Group>)> {
         let entry = |entry: &Entry| (entry.name.clone(), Arc::clone(&entry.group));
         let shards = self.shards.iter();
-        shards.flat_map(|shard| read(shard).groups.iter().map(entry).collect::<Vec<_>>()).collect()
+        shards
+            .flat_map(|shard| read(shard).groups.iter().map(entry).collect::<Vec<_>>())
+            .collect()
     }
 
     pub(crate) fn evicted(&self) -> u64 {
@@ -142,7 +144,11 @@ impl Entry {
     fn worth(&self) -> (bool, bool, u64) {
         let breaker = self.group.breaker();
         let is_open = breaker.state() != CircuitState::Closed;
-        (breaker.forced().is_some(), is_open, self.used_at.load(Ordering::Relaxed))
+        (
+            breaker.forced().is_some(),
+            is_open,
+            self.used_at.load(Ordering::Relaxed),
+        )
     }
 }
 

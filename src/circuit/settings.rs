@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use crate::violation::PolicyViolation;
+
 const FAILURE_RATIO: f64 = 0.5;
 const MINIMUM_THROUGHPUT: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(30);
 const OPEN_FOR: Duration = Duration::from_secs(5);
 const MAX_OPEN_FOR: Duration = Duration::from_secs(60);
 const HALF_OPEN_PROBES: u32 = 3;
+/// Whatever a circuit remembers or waits for longer than this is a mistake in the settings.
+const LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The settings of the circuits of a [`Policy`](crate::Policy): one circuit for each group, off by default (R40).
 ///
@@ -102,5 +106,53 @@ impl CircuitBreaker {
     /// The longest open time, set or not.
     pub(crate) fn longest(&self) -> Duration {
         self.max_open_for.unwrap_or_else(|| MAX_OPEN_FOR.max(self.open_for))
+    }
+
+    pub(crate) fn check(&self, violations: &mut Vec<PolicyViolation>) {
+        let Self {
+            failure_ratio,
+            minimum_throughput,
+            window,
+            open_for,
+            max_open_for,
+            half_open_probes,
+        } = *self;
+        // Written so that NaN is outside.
+        if !(failure_ratio > 0.0 && failure_ratio <= 1.0) {
+            violations.push(PolicyViolation::OutOfRange {
+                setting: "failure_ratio",
+                value: failure_ratio,
+                range: "above 0 and at most 1",
+            });
+        }
+        for (setting, count) in [
+            ("minimum_throughput", minimum_throughput),
+            ("half_open_probes", half_open_probes),
+        ] {
+            if count == 0 {
+                violations.push(PolicyViolation::LessThanOne { setting });
+            }
+        }
+        let mut longer = |setting, value, limited_by, limit| {
+            if value > limit {
+                violations.push(PolicyViolation::Longer {
+                    setting,
+                    value,
+                    limited_by,
+                    limit,
+                });
+            }
+        };
+        let times = [("window", window), ("open_for", open_for)];
+        let times = times.into_iter().chain(max_open_for.map(|time| ("max_open_for", time)));
+        for (setting, value) in times.clone() {
+            longer(setting, value, "the limit", LIMIT);
+        }
+        if let Some(longest) = max_open_for.filter(|longest| !longest.is_zero()) {
+            longer("open_for", open_for, "max_open_for", longest);
+        }
+        for (setting, _) in times.filter(|(_, value)| value.is_zero()) {
+            violations.push(PolicyViolation::Zero { setting });
+        }
     }
 }

@@ -24,7 +24,11 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn add(&mut self, success: bool) {
-        let count = if success { &mut self.successes } else { &mut self.failures };
+        let count = if success {
+            &mut self.successes
+        } else {
+            &mut self.failures
+        };
         *count = count.saturating_add(1);
     }
 
@@ -62,7 +66,10 @@ impl Window {
         // The slices that time has passed over hold nothing any more, whether somebody has cleared them or not.
         let mut total = Counts::default();
         for age in passed..SLICES as u64 {
-            let slice = self.latest.checked_sub(age - passed).and_then(|number| self.slices.get(index(number)));
+            let slice = self
+                .latest
+                .checked_sub(age - passed)
+                .and_then(|number| self.slices.get(index(number)));
             if let Some(counts) = slice {
                 total.successes = total.successes.saturating_add(counts.successes);
                 total.failures = total.failures.saturating_add(counts.failures);

@@ -93,7 +93,8 @@ impl Facts {
         };
         let retry = !matches!(
             error.stop_reason(),
-            StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict
+            // An open circuit is not retried, however deep it is.
+            StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict | StopReason::CircuitOpen { .. }
         );
         Self {
             status: error.status(),

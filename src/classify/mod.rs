@@ -8,6 +8,7 @@ use std::fmt;
 
 pub(crate) mod attempt_error;
 pub(crate) mod failure;
+pub(crate) mod health;
 pub(crate) mod status;
 
 /// What we know the server did with one attempt.

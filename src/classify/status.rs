@@ -32,6 +32,11 @@ pub(crate) fn finding(status: StatusCode, around: Circumstances) -> Finding {
     }
 }
 
+/// Whether the status alone asks for another attempt.
+pub(crate) fn is_retried(status: StatusCode) -> bool {
+    finding(status, Circumstances::default()).retry
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
