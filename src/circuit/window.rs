@@ -139,15 +139,12 @@ mod tests {
 
     #[test]
     fn the_shortest_window_and_the_end_of_time_are_no_trouble() {
-        let mut window = Window::default();
-        for (now, length) in [
-            (Duration::ZERO, Duration::from_nanos(1)),
-            (Duration::MAX, Duration::from_nanos(1)),
-            (Duration::MAX, Duration::MAX),
-            (Duration::ZERO, Duration::MAX),
-        ] {
-            window.add(now, length, true);
-            assert_eq!(window.counts(now).calls(), 1, "{now:?} {length:?}");
+        for length in [Duration::from_nanos(1), Duration::MAX] {
+            let mut window = Window::default();
+            window.add(Duration::ZERO, length, true);
+            assert_eq!(window.counts(Duration::ZERO).calls(), 1, "{length:?}");
+            window.add(Duration::MAX, length, true);
+            assert_eq!(window.counts(Duration::MAX).calls(), 1, "{length:?}");
         }
     }
 
