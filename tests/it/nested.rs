@@ -1,5 +1,9 @@
 //! A client inside a client: the outer operation counts the inner one as one attempt, and believes what it says.
+//!
+//! Inside an attempt the inner operation makes one attempt itself. In a task of its own it is out of that scope, and may
+//! make more.
 
+use std::future::Future;
 use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
 
 use reqwest::{Method, Request, Response};
@@ -21,6 +25,14 @@ async fn nested(
         async move { inner.await?.into_result() }
     };
     outer.request(method, URL).send_with(attempt).await
+}
+
+/// In a task of its own, and so out of the scope of the attempt.
+fn elsewhere<F>(future: F) -> impl Future<Output = F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    async { tokio::spawn(future).await.unwrap() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +161,7 @@ async fn an_inner_error_is_recognised_in_what_wraps_it() {
     let transport = Transport::new([fail(ConnectionReset), refused(), refused()]);
     let inner = client(no_backoff());
     let attempt = |request: Request| {
-        let inner = inner.execute_with(request, transport.send());
+        let inner = elsewhere(inner.execute_with(request, transport.send()));
         async move { inner.await.map_err(std::io::Error::other) }
     };
     let request = client(no_backoff().max_attempts(1)).post(URL);
@@ -164,7 +176,7 @@ async fn a_refusal_after_an_inner_attempt_that_may_have_acted_is_not_repeated_wi
     for first in [answer(500), answer(200).announced(9, [Part::Cut(UnexpectedEof)])] {
         let transport = Transport::new([first, answer(429)]);
         let inner = client(no_backoff().max_attempts(2));
-        let attempt = |_| inner.post(URL).send_with(transport.send());
+        let attempt = |_| elsewhere(inner.post(URL).send_with(transport.send()));
         let request = client(no_backoff()).post(URL).without_idempotency_key();
         let response = request.send_with(attempt).await.unwrap();
         assert_eq!(transport.seen().len(), 2);
@@ -179,7 +191,7 @@ async fn a_lost_body_keeps_the_record_of_the_inner_operation() {
     let cut = answer(200).chunked([data("event"), Part::Cut(UnexpectedEof)]);
     let flowing = cut.header("content-type", "text/event-stream");
     let transport = Transport::new([answer(500), flowing]);
-    let attempt = |request: Request| client(no_backoff()).execute_with(request, transport.send());
+    let attempt = |request: Request| elsewhere(client(no_backoff()).execute_with(request, transport.send()));
     let request = client(no_backoff().max_attempts(1)).post(URL).buffered();
     let error = request.send_with(attempt).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Body);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind::ConnectionReset;
 use std::time::Duration;
 
-use steadfast::{Attempt, Backoff, Client, Policy, ResponseExt, StopReason};
+use steadfast::{Attempt, Backoff, Client, Policy, ResponseExt, RetryBudget, StopReason};
 
 use crate::transport::{
     Part, Step, Transport, URL, answer, client, data, fail, millis, no_backoff, pause, refused, secs,
@@ -19,8 +19,10 @@ fn patient() -> Client {
     client(Policy::builder().backoff(Backoff::constant(secs(1))))
 }
 
+/// One client for more failing operations than a retry budget allows.
 fn seeded(backoff: Backoff, seed: u64) -> Client {
-    let policy = Policy::builder().backoff(backoff).max_attempts(4).build().unwrap();
+    let policy = Policy::builder().backoff(backoff).max_attempts(4);
+    let policy = policy.budget(RetryBudget::unlimited()).build().unwrap();
     Client::builder(reqwest::Client::new())
         .policy(policy)
         .seed(seed)
@@ -337,7 +339,7 @@ async fn an_answer_nobody_reads_leaves_the_time_of_another_attempt() {
 // R26
 #[tokio::test]
 async fn failures_without_a_wait_leave_the_thread_to_others() {
-    let policy = no_backoff().max_attempts(u32::MAX);
+    let policy = no_backoff().max_attempts(u32::MAX).budget(RetryBudget::unlimited());
     let operation = client(policy).get(URL).into_operation().unwrap();
     let transport = Transport::always(refused());
     let started = std::time::Instant::now();
