@@ -7,6 +7,6 @@ pub(crate) mod breaker;
 pub(crate) mod circuits;
 pub(crate) mod group;
 pub(crate) mod name;
-mod registry;
+pub(crate) mod registry;
 pub(crate) mod settings;
 mod window;
