@@ -9,7 +9,13 @@
 //! | the same by two threads on one group | 3 times the time of one |
 //! | a refusal, beside making the error of one alone | printed |
 //! | 100 000 groups | kept, and under 64 MiB |
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, missing_docs, unreachable_pub)]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    missing_docs,
+    unreachable_pub
+)]
 
 use std::alloc::System;
 use std::borrow::Cow;
@@ -24,6 +30,7 @@ use std::time::{Duration, Instant};
 use std::{env, fmt, io, thread};
 
 use circuit::breaker::Health;
+use circuit::group::Pass;
 use circuit::name::GroupName;
 use circuit::registry::Registry;
 use circuit::settings::CircuitBreaker;
@@ -83,7 +90,10 @@ fn main() {
     ]);
     println!("Request::try_clone                      {:>9.1} ns", nanos(clone));
     let held = bound(guarded <= clone);
-    println!("guards of an attempt that succeeds      {:>9.1} ns{held}", nanos(guarded));
+    println!(
+        "guards of an attempt that succeeds      {:>9.1} ns{held}",
+        nanos(guarded)
+    );
     let held = bound(pair <= guarded * 3);
     println!("  by two threads on one group           {:>9.1} ns{held}", nanos(pair));
 
@@ -130,11 +140,10 @@ impl Guards {
 
     fn of_a_success(&self) {
         let now = self.registry.time(tokio::time::Instant::now());
-        let group = self.registry.group(&GroupName::of(&self.url), now);
-        let permit = group.admit(now, &self.settings).0.expect("a closed circuit");
-        let change = permit.record(Health::Success, now, &self.settings, || 0);
-        group.bucket().deposit(now, self.limits);
-        black_box(change);
+        let mut pass = Pass::new(self.registry.group(&GroupName::of(&self.url), now));
+        pass.admit(now, &self.settings).0.expect("a closed circuit");
+        black_box(pass.record(Health::Success, now, &self.settings, || 0));
+        pass.group().bucket().deposit(now, self.limits);
     }
 }
 
@@ -144,10 +153,10 @@ fn registry_of(groups: usize) -> Registry {
     let now = Duration::from_secs(60);
     for number in 0..groups {
         let name = format!("https://tenant-{number}.api.example.com:443");
-        let group = registry.group(&GroupName::read(name), now);
+        let mut pass = Pass::new(registry.group(&GroupName::read(name), now));
         // Something to remember.
-        let permit = group.admit(now, &settings).0.expect("a closed circuit");
-        let _ = permit.record(Health::Failure, now, &settings, || 0);
+        pass.admit(now, &settings).0.expect("a closed circuit");
+        pass.record(Health::Failure, now, &settings, || 0);
     }
     registry
 }
@@ -166,7 +175,11 @@ fn refusing() -> Client {
 }
 
 fn refuse(client: &Client) {
-    let operation = client.get(URL).circuit("payments").into_operation().expect("an operation");
+    let operation = client
+        .get(URL)
+        .circuit("payments")
+        .into_operation()
+        .expect("an operation");
     let send = |_| ready(Err::<Response, io::Error>(io::ErrorKind::Other.into()));
     let mut sending = pin!(operation.send_with(send));
     match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

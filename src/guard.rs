@@ -3,7 +3,6 @@
 //! The circuit is asked before each attempt, and after one that failed, while the answer is still in hand. The budget is asked
 //! last, before the wait: a retry that waits has paid already (field case 42), and one that is not made gets its token back.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,7 +10,7 @@ use tokio::time::Instant;
 use crate::attempts::StopReason;
 use crate::circuit::breaker::Health;
 use crate::circuit::circuits::Circuits;
-use crate::circuit::group::{Group, Permit, Token};
+use crate::circuit::group::Pass;
 use crate::circuit::settings::CircuitBreaker;
 use crate::operation::Operation;
 
@@ -53,20 +52,14 @@ impl Default for Pipeline {
 /// The guards of one `send()`.
 pub(crate) struct Guard<'a> {
     operation: &'a Operation,
-    group: Arc<Group>,
-    /// Of the retry that is waited for.
-    token: Option<Token>,
-    /// Of the attempt under way, if the policy has a circuit.
-    permit: Option<Permit>,
+    pass: Pass,
 }
 
 impl<'a> Guard<'a> {
     pub(crate) fn new(operation: &'a Operation, now: Instant) -> Self {
         Self {
             operation,
-            group: operation.circuits().group(&operation.group(), now),
-            token: None,
-            permit: None,
+            pass: Pass::new(operation.circuits().group(&operation.group(), now)),
         }
     }
 
@@ -78,25 +71,21 @@ impl<'a> Guard<'a> {
                 None => Ok(()),
             };
         };
-        let (permit, change) = self.group.admit(self.time(now), settings);
-        // Owned before it is told of: a subscriber that panics does not keep the place of a probe.
-        let permit = permit.map(|permit| self.permit = Some(permit));
+        let (answer, change) = self.pass.admit(self.time(now), settings);
         self.operation.circuits().tell(&self.operation.group(), change);
-        permit.map_err(|refused| refused.retry_in)
+        answer.map_err(|refused| refused.retry_in)
     }
 
     /// The attempt begins: what was paid for it is spent.
     pub(crate) fn begin(&mut self) {
-        if let Some(token) = self.token.take() {
-            token.spend();
-        }
+        self.pass.spend();
     }
 
     /// What the attempt says of the service.
     pub(crate) fn record(&mut self, health: Health, now: Instant) {
-        if let (Some(permit), Some(settings)) = (self.permit.take(), self.operation.policy().circuit_breaker()) {
+        if let Some(settings) = self.operation.policy().circuit_breaker() {
             let random = || self.operation.client().random();
-            let change = permit.record(health, self.time(now), settings, random);
+            let change = self.pass.record(health, self.time(now), settings, random);
             self.operation.circuits().tell(&self.operation.group(), change);
         }
     }
@@ -107,8 +96,9 @@ impl<'a> Guard<'a> {
             return Err(StopReason::CircuitOpen { retry_in });
         }
         if let Some(limits) = self.operation.policy().budget().limits {
-            let token = self.group.withdraw(self.time(now), limits);
-            self.token = Some(token.ok_or(StopReason::Budget)?);
+            if !self.pass.pay(self.time(now), limits) {
+                return Err(StopReason::Budget);
+            }
         }
         Ok(())
     }
@@ -116,13 +106,13 @@ impl<'a> Guard<'a> {
     /// The operation ended in an answer that says the service works.
     pub(crate) fn deposit(&self, now: Instant) {
         if let Some(limits) = self.operation.policy().budget().limits {
-            self.group.bucket().deposit(self.time(now), limits);
+            self.pass.group().bucket().deposit(self.time(now), limits);
         }
     }
 
     fn blocked_for(&self, now: Instant) -> Option<Duration> {
         match self.operation.policy().circuit_breaker() {
-            Some(settings) => self.group.breaker().blocked_for(self.time(now), settings),
+            Some(settings) => self.pass.group().breaker().blocked_for(self.time(now), settings),
             None => self.held_open(),
         }
     }
@@ -130,7 +120,7 @@ impl<'a> Guard<'a> {
     /// An operator's word counts without a circuit too.
     fn held_open(&self) -> Option<Duration> {
         let retry_in = || CircuitBreaker::default().open_for;
-        self.group.is_forced_open().then(retry_in)
+        self.pass.group().is_forced_open().then(retry_in)
     }
 
     fn time(&self, at: Instant) -> Duration {

@@ -1,6 +1,6 @@
 //! What the operations of one group share: a circuit and a bucket of tokens.
 //!
-//! A permit to make an attempt and a token to repeat one are owned, and go back when they are dropped.
+//! Leave to make an attempt and the token of a retry are held by a [`Pass`], and go back when it is dropped.
 
 use std::time::Duration;
 
@@ -25,28 +25,6 @@ impl Group {
             breaker: Mutex::new(Breaker::default()),
             forced_open: AtomicBool::new(false),
         }
-    }
-
-    /// Asks for leave to make an attempt.
-    pub(crate) fn admit(
-        self: &Arc<Self>,
-        now: Duration,
-        settings: &CircuitBreaker,
-    ) -> (Result<Permit, Refused>, Option<Change>) {
-        let (answer, change) = self.breaker().admit(now, settings);
-        let permit = answer.map(|leave| Permit {
-            group: Arc::clone(self),
-            leave: Some(leave),
-        });
-        (permit, change)
-    }
-
-    /// Pays for a retry, if there is a token left.
-    pub(crate) fn withdraw(self: &Arc<Self>, now: Duration, limits: Limits) -> Option<Token> {
-        let paid = self.bucket.withdraw(now, limits);
-        paid.then(|| Token {
-            group: Some(Arc::clone(self)),
-        })
     }
 
     pub(crate) fn bucket(&self) -> &Bucket {
@@ -74,18 +52,37 @@ impl Group {
     }
 }
 
-/// Leave to make one attempt. Dropped without a result, it counts as none and leaves its place to another.
+/// What one `send()` holds of its group: leave for the attempt under way, and the token of the retry that is waited for.
+/// Dropped at any point, it gives both back.
 #[derive(Debug)]
-#[must_use = "a permit that is dropped is given back"]
-pub(crate) struct Permit {
+pub(crate) struct Pass {
     group: Arc<Group>,
     leave: Option<Leave>,
+    paid: bool,
 }
 
-impl Permit {
+impl Pass {
+    pub(crate) fn new(group: Arc<Group>) -> Self {
+        Self {
+            group,
+            leave: None,
+            paid: false,
+        }
+    }
+
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Asks for leave to make an attempt.
+    pub(crate) fn admit(&mut self, now: Duration, settings: &CircuitBreaker) -> (Result<(), Refused>, Option<Change>) {
+        let (answer, change) = self.group.breaker().admit(now, settings);
+        (answer.map(|leave| self.leave = Some(leave)), change)
+    }
+
     /// What came of the attempt. `random` is asked for if the circuit opens.
     pub(crate) fn record(
-        mut self,
+        &mut self,
         health: Health,
         now: Duration,
         settings: &CircuitBreaker,
@@ -94,34 +91,26 @@ impl Permit {
         let leave = self.leave.take()?;
         self.group.breaker().record(leave, health, now, settings, random)
     }
+
+    /// Pays for a retry, if there is a token left.
+    pub(crate) fn pay(&mut self, now: Duration, limits: Limits) -> bool {
+        self.paid = self.group.bucket.withdraw(now, limits);
+        self.paid
+    }
+
+    /// The attempt that was paid for begins: there is nothing to give back.
+    pub(crate) fn spend(&mut self) {
+        self.paid = false;
+    }
 }
 
-impl Drop for Permit {
+impl Drop for Pass {
     fn drop(&mut self) {
         if let Some(leave) = self.leave.take() {
             self.group.breaker().give_back(leave);
         }
-    }
-}
-
-/// The price of one retry. Dropped before the attempt begins, it goes back.
-#[derive(Debug)]
-#[must_use = "a token that is dropped goes back"]
-pub(crate) struct Token {
-    group: Option<Arc<Group>>,
-}
-
-impl Token {
-    /// The attempt it was paid for begins.
-    pub(crate) fn spend(mut self) {
-        self.group = None;
-    }
-}
-
-impl Drop for Token {
-    fn drop(&mut self) {
-        if let Some(group) = self.group.take() {
-            group.bucket.refund();
+        if self.paid {
+            self.group.bucket.refund();
         }
     }
 }

@@ -66,7 +66,7 @@ impl Registry {
         let hash = self.hasher.hash_one(name);
         let shard = self.shard(hash);
         if let Some(entry) = read(shard).groups.find(hash, |entry| entry.name == *name) {
-            entry.used_at.store(millis(now), Ordering::Relaxed);
+            entry.use_at(now);
             return Arc::clone(&entry.group);
         }
         let mut shard = write(shard);
@@ -134,6 +134,13 @@ impl Registry {
 }
 
 impl Entry {
+    fn use_at(&self, now: Duration) {
+        // Written once a millisecond at most: threads that share a group need not fight for it.
+        if self.used_at.load(Ordering::Relaxed) != millis(now) {
+            self.used_at.store(millis(now), Ordering::Relaxed);
+        }
+    }
+
     /// An operation holds the group. Nobody else can while the shard is locked for writing.
     fn is_in_use(&self) -> bool {
         Arc::strong_count(&self.group) > 1

@@ -28,11 +28,8 @@ async fn nested(
 }
 
 /// In a task of its own, and so out of the scope of the attempt.
-fn elsewhere<F>(future: F) -> impl Future<Output = F::Output>
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    async { tokio::spawn(future).await.unwrap() }
+async fn elsewhere<F: Future<Output: Send> + Send + 'static>(future: F) -> F::Output {
+    tokio::spawn(future).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
