@@ -59,6 +59,12 @@
 //! streaming one is handed over at the headers; from then on only silence ends it ([`PolicyBuilder::stall_timeout`]), or
 //! a deadline set on the request itself.
 //!
+//! # In an outage
+//!
+//! Retries of all operations of a group draw on one [`RetryBudget`], so that an outage sees hardly more requests than
+//! there are operations. A [`CircuitBreaker`], if a policy has one, refuses attempts at once where most have failed;
+//! [`Client::circuits`] shows and forces its state. The limits of whoever calls are kept by [`scope`].
+//!
 //! # Features
 //!
 //! `json`, `query`, `form` (default) and `multipart` open the methods of these names, `stream` opens reqwest's own
