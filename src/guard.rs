@@ -10,9 +10,11 @@ use tokio::time::Instant;
 use crate::attempts::StopReason;
 use crate::circuit::breaker::Health;
 use crate::circuit::circuits::Circuits;
-use crate::circuit::group::Pass;
+use crate::circuit::group::{Group, Pass};
 use crate::circuit::settings::CircuitBreaker;
 use crate::operation::Operation;
+use crate::scope::Scope;
+use crate::sync::Arc;
 
 /// What clients can share: circuits and retry budgets.
 ///
@@ -53,18 +55,25 @@ impl Default for Pipeline {
 pub(crate) struct Guard<'a> {
     operation: &'a Operation,
     pass: Pass,
+    /// The operation around this one has the same group, and counts for both.
+    counted: bool,
 }
 
 impl<'a> Guard<'a> {
-    pub(crate) fn new(operation: &'a Operation, now: Instant) -> Self {
+    pub(crate) fn new(operation: &'a Operation, scope: &Scope, now: Instant) -> Self {
+        let group = operation.circuits().group(&operation.group(), now);
         Self {
             operation,
-            pass: Pass::new(operation.circuits().group(&operation.group(), now)),
+            counted: scope.guards(&group),
+            pass: Pass::new(group),
         }
     }
 
     /// Leave for the next attempt, or the time until it is worth asking again.
     pub(crate) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
+        if self.counted {
+            return Ok(());
+        }
         let Some(settings) = self.operation.policy().circuit_breaker() else {
             return match self.held_open() {
                 Some(retry_in) => Err(retry_in),
@@ -105,9 +114,13 @@ impl<'a> Guard<'a> {
 
     /// The operation ended in an answer that says the service works.
     pub(crate) fn deposit(&self, now: Instant) {
-        if let Some(limits) = self.operation.policy().budget().limits {
+        if let Some(limits) = self.operation.policy().budget().limits.filter(|_| !self.counted) {
             self.pass.group().bucket().deposit(self.time(now), limits);
         }
+    }
+
+    pub(crate) fn group(&self) -> &Arc<Group> {
+        self.pass.group()
     }
 
     fn blocked_for(&self, now: Instant) -> Option<Duration> {

@@ -1,6 +1,7 @@
 //! The driver: sends, reads, waits and records, as [`crate::decision`] says.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use reqwest::{Request, Response, Url};
@@ -289,7 +290,7 @@ impl<'a> Run<'a> {
             operation,
             turn,
             machine: machine.within(remaining, scope.allows_retries()),
-            guard: Guard::new(operation, started),
+            guard: Guard::new(operation, &scope, started),
             scope,
             started,
             attempts: Vec::with_capacity(1),
@@ -325,7 +326,8 @@ impl<'a> Run<'a> {
 
     fn scope_of_attempt(&self, rules: &Rules) -> Scope {
         let assumed_key = self.operation.assumed_key().cloned();
-        Scope::of_attempt(rules.attempt_ends, rules.flow.deadline, assumed_key)
+        let group = Arc::clone(self.guard.group());
+        Scope::of_attempt(rules.attempt_ends, rules.flow.deadline, assumed_key, group)
     }
 
     fn judge(&mut self, held: &Held, watch: &Watch, started: Instant) -> (Attempt, Next) {

@@ -31,6 +31,7 @@
 //! and a service that reads them can go on with what is left.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -38,6 +39,7 @@ use tokio::task::futures::TaskLocalFuture;
 use tokio::task_local;
 use tokio::time::Instant;
 
+use crate::circuit::group::Group;
 use crate::idempotency::key::IdempotencyKey;
 
 /// The header with the number of the attempt, from 1.
@@ -64,6 +66,8 @@ pub struct Scope {
     without_retries: bool,
     /// The key of the operation around, if that it is honoured is only assumed.
     assumed_key: Option<IdempotencyKey>,
+    /// The group of the operation around, whose guards have this attempt on their books.
+    guarded: Option<Arc<Group>>,
 }
 
 /// Runs a future whose operations, and the bodies they hand over, are over at the deadline. One that has passed lets no attempt
@@ -128,12 +132,14 @@ impl Scope {
         ends: Instant,
         body_deadline: Option<Instant>,
         assumed_key: Option<IdempotencyKey>,
+        group: Arc<Group>,
     ) -> Self {
         Self {
             deadline: Some(ends),
             body_deadline,
             without_retries: true,
             assumed_key,
+            guarded: Some(group),
         }
     }
 
@@ -154,18 +160,26 @@ impl Scope {
         SCOPE.try_with(assumed).unwrap_or(false)
     }
 
+    /// Whether this is the group of the operation around. To ask its circuit again would take two places of probes for one
+    /// attempt, and with one place none would ever be made.
+    pub(crate) fn guards(&self, group: &Arc<Group>) -> bool {
+        self.guarded.as_ref().is_some_and(|guarded| Arc::ptr_eq(guarded, group))
+    }
+
     fn within(self, outer: Self) -> Self {
         let Self {
             deadline,
             body_deadline,
             without_retries,
             assumed_key,
+            guarded,
         } = outer;
         Self {
             deadline: earlier(self.deadline, deadline),
             body_deadline: earlier(self.body_deadline, body_deadline),
             without_retries: self.without_retries || without_retries,
             assumed_key: self.assumed_key.or(assumed_key),
+            guarded: self.guarded.or(guarded),
         }
     }
 }

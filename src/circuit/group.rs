@@ -70,7 +70,7 @@ impl Pass {
         }
     }
 
-    pub(crate) fn group(&self) -> &Group {
+    pub(crate) fn group(&self) -> &Arc<Group> {
         &self.group
     }
 

@@ -120,6 +120,7 @@ impl Registry {
         groups.retain(|entry| entry.is_in_use() || !entry.group.is_idle(now));
         // Room for as many again: all sweeps together cost each group a few looks.
         shard.sweep_at = groups.len() * 2;
+        groups.shrink_to(shard.sweep_at, |entry| self.hasher.hash_one(&entry.name));
         if groups.len() < MAX_IN_SHARD {
             return;
         }

@@ -7,7 +7,11 @@ use std::future::Future;
 use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
 
 use reqwest::{Method, Request, Response};
-use steadfast::{AttemptError, Client, Delivery, ErrorKind, Outcome, ResponseExt, StopReason};
+use steadfast::{
+    AttemptError, CircuitBreaker, CircuitState, Client, Delivery, ErrorKind, Outcome, ResponseExt, StopReason,
+};
+
+use tokio::time::sleep;
 
 use crate::transport::{
     Part, Transport, URL, answer, client, data, fail, fail_with, hang, millis, no_backoff, refused, secs,
@@ -208,4 +212,24 @@ async fn what_the_inner_operation_never_sent_is_repeated_whatever_the_method() {
     assert_eq!(transport.seen().len(), 2);
     assert_eq!(response.outcome(), Some(Outcome::Completed));
     assert!(response.attempts().unwrap().exactly_once());
+}
+
+// R39: the attempts of both are one, and take one place of a probe.
+#[tokio::test(start_paused = true)]
+async fn a_client_inside_itself_counts_each_attempt_once_and_recovers_with_one_probe() {
+    let circuit = CircuitBreaker::default().minimum_throughput(2).half_open_probes(1);
+    let client = client(no_backoff().max_attempts(1).circuit_breaker(circuit));
+    let transport = Transport::new([answer(500), answer(500), answer(200)]);
+    let send = || {
+        let inner = |request: Request| client.execute_with(request, transport.send());
+        client.get(URL).circuit("api").send_with(inner)
+    };
+    let status = || client.circuits().get("api").unwrap();
+    send().await.unwrap();
+    assert_eq!((status().calls(), status().state()), (1, CircuitState::Closed));
+    send().await.unwrap();
+    assert_eq!(status().state(), CircuitState::Open);
+    sleep(secs(5)).await;
+    assert_eq!(send().await.unwrap().status(), 200);
+    assert_eq!(status().state(), CircuitState::Closed);
 }
