@@ -289,3 +289,6 @@ fn fails(counts: Counts, settings: &CircuitBreaker) -> bool {
         .failure_ratio()
         .is_some_and(|ratio| ratio >= settings.failure_ratio)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,517 @@
+//! The circuit by its rules, and beside a slow model that keeps a list of everything.
+
+use proptest::prelude::*;
+
+use super::*;
+use CircuitState::{Closed, HalfOpen, Open};
+use Health::{Failure, Ignored, Success};
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+const NOW: Duration = secs(3600);
+
+/// A circuit that opens at two failures of four.
+fn settings() -> CircuitBreaker {
+    CircuitBreaker::default().minimum_throughput(4)
+}
+
+/// One circuit under settings that stay the same, at a time that goes on.
+struct Walk {
+    breaker: Breaker,
+    settings: CircuitBreaker,
+    now: Duration,
+}
+
+impl Walk {
+    fn new(settings: CircuitBreaker) -> Self {
+        Self {
+            breaker: Breaker::default(),
+            settings,
+            now: NOW,
+        }
+    }
+
+    fn admit(&mut self) -> Result<Leave, Refused> {
+        self.breaker.admit(self.now, &self.settings).0
+    }
+
+    fn record(&mut self, leave: Leave, health: Health) -> Option<Change> {
+        self.record_at_random(leave, health, 0)
+    }
+
+    fn record_at_random(&mut self, leave: Leave, health: Health, random: u64) -> Option<Change> {
+        self.breaker.record(leave, health, self.now, &self.settings, || random)
+    }
+
+    fn call(&mut self, health: Health) -> Option<Change> {
+        let leave = self.admit().expect("leave");
+        self.record(leave, health)
+    }
+
+    fn calls(&mut self, healths: impl IntoIterator<Item = Health>) {
+        for health in healths {
+            self.call(health);
+        }
+    }
+
+    fn trip(&mut self) {
+        let calls = self.settings.minimum_throughput as usize;
+        self.calls(std::iter::repeat_n(Failure, calls));
+        assert_eq!(self.state(), Open);
+    }
+
+    fn state(&self) -> CircuitState {
+        self.breaker.state()
+    }
+
+    /// To the end of the open period.
+    fn wait(&mut self) {
+        let time = self.open_for();
+        self.now += time;
+    }
+
+    /// How long attempts are refused from now on.
+    fn open_for(&mut self) -> Duration {
+        self.admit().expect_err("an open circuit").retry_in
+    }
+}
+
+// R34
+#[test]
+fn a_circuit_opens_lets_probes_through_and_closes() {
+    let mut walk = Walk::new(settings());
+    walk.calls([Success, Success, Failure]);
+    assert_eq!(walk.state(), Closed);
+    let change = walk.call(Failure).unwrap();
+    assert_eq!((change.from, change.to), (Closed, Open));
+
+    walk.now += secs(5) - Duration::from_nanos(1);
+    assert!(walk.admit().is_err());
+    walk.now += Duration::from_nanos(1);
+    let (leave, change) = walk.breaker.admit(walk.now, &walk.settings);
+    let change = change.unwrap();
+    assert_eq!((change.from, change.to), (Open, HalfOpen));
+
+    assert_eq!(walk.record(leave.unwrap(), Success), None);
+    assert_eq!(walk.call(Success), None);
+    let change = walk.call(Success).unwrap();
+    assert_eq!((change.from, change.to), (HalfOpen, Closed));
+    // What was counted before the circuit opened is forgotten.
+    walk.calls([Failure, Failure, Failure]);
+    assert_eq!(walk.state(), Closed);
+}
+
+// R36
+#[test]
+fn two_failures_of_two_calls_do_not_open() {
+    let mut walk = Walk::new(CircuitBreaker::default());
+    walk.calls([Failure, Failure]);
+    assert_eq!(walk.state(), Closed);
+}
+
+// R36
+#[test]
+fn the_ratio_opens_at_its_bound_and_not_below() {
+    let mut walk = Walk::new(settings().minimum_throughput(20));
+    walk.calls(std::iter::repeat_n(Success, 11));
+    walk.calls(std::iter::repeat_n(Failure, 10));
+    assert_eq!(walk.state(), Closed);
+    assert_eq!(walk.call(Failure).map(|change| change.to), Some(Open));
+}
+
+// R36: it is the number of calls that was missing, whatever the last one says.
+#[test]
+fn a_success_that_completes_the_minimum_can_open_it() {
+    let mut walk = Walk::new(settings());
+    walk.calls([Failure, Failure, Failure]);
+    assert_eq!(walk.call(Success).map(|change| change.to), Some(Open));
+}
+
+// R36
+#[test]
+fn what_has_left_the_window_does_not_count() {
+    let mut walk = Walk::new(settings());
+    walk.calls([Failure, Failure, Failure]);
+    walk.now += secs(30);
+    walk.call(Failure);
+    assert_eq!(walk.state(), Closed);
+}
+
+// field 46
+#[test]
+fn a_thousand_calls_that_are_dropped_or_ignored_open_nothing() {
+    let mut walk = Walk::new(settings());
+    for _ in 0..1_000 {
+        let leave = walk.admit().unwrap();
+        walk.breaker.give_back(leave);
+        walk.call(Ignored);
+    }
+    assert_eq!(walk.state(), Closed);
+    assert_eq!(walk.breaker.counts(walk.now).calls(), 0);
+}
+
+// field 43
+#[test]
+fn the_half_open_circuit_has_as_many_places_as_probes() {
+    let mut walk = Walk::new(settings());
+    walk.trip();
+    walk.now += secs(5);
+    let probes = (0..100).filter_map(|_| walk.admit().ok()).collect::<Vec<_>>();
+    assert_eq!(probes.len(), 3);
+    // A result is no place for another probe: the verdict waits for those that were let through.
+    walk.record(probes[0], Success);
+    assert!(walk.admit().is_err());
+    assert_eq!(walk.state(), HalfOpen);
+}
+
+// field 44
+#[test]
+fn a_probe_that_is_dropped_or_ignored_leaves_its_place_to_another() {
+    let mut walk = Walk::new(settings().half_open_probes(1));
+    walk.trip();
+    walk.now += secs(5);
+    for _ in 0..10 {
+        let leave = walk.admit().unwrap();
+        assert!(walk.admit().is_err());
+        walk.breaker.give_back(leave);
+        walk.call(Ignored);
+    }
+    assert_eq!(walk.call(Success).map(|change| change.to), Some(Closed));
+}
+
+// field 44
+#[test]
+fn a_place_is_given_back_once_and_in_its_own_period_only() {
+    let mut walk = Walk::new(settings().half_open_probes(1));
+    let before = walk.admit().unwrap();
+    walk.trip();
+    walk.now += secs(5);
+    let probe = walk.admit().unwrap();
+    walk.breaker.give_back(before);
+    assert!(walk.admit().is_err());
+    walk.breaker.give_back(probe);
+    assert!(walk.admit().is_ok());
+    assert!(walk.admit().is_err());
+}
+
+// field 45
+#[test]
+fn a_result_from_before_the_trip_changes_nothing_and_is_counted_as_late() {
+    let mut walk = Walk::new(settings().half_open_probes(1));
+    let leaves: Vec<_> = (0..3).map(|_| walk.admit().unwrap()).collect();
+    walk.trip();
+    assert_eq!(walk.record(leaves[0], Success), None);
+    assert_eq!(walk.state(), Open);
+    walk.now += secs(5);
+    let probe = walk.admit().unwrap();
+    assert_eq!(walk.record(leaves[1], Failure), None);
+    assert_eq!(walk.state(), HalfOpen);
+    assert_eq!(walk.record(probe, Success).map(|change| change.to), Some(Closed));
+    assert_eq!(walk.record(leaves[2], Failure), None);
+    assert_eq!(walk.breaker.counts(walk.now).calls(), 0);
+    assert_eq!(walk.breaker.late(), 3);
+}
+
+#[test]
+fn the_probes_are_judged_by_their_ratio() {
+    for (results, to) in [
+        ([Failure, Success, Success], Closed),
+        ([Success, Failure, Failure], Open),
+        ([Failure, Failure, Failure], Open),
+    ] {
+        let mut walk = Walk::new(settings());
+        walk.trip();
+        walk.now += secs(5);
+        let [first, second, third] = results;
+        walk.calls([first, second]);
+        assert_eq!(walk.call(third).map(|change| change.to), Some(to), "{results:?}");
+    }
+}
+
+fn fail_a_probe(walk: &mut Walk, random: u64) {
+    walk.wait();
+    let probe = walk.admit().unwrap();
+    assert_eq!(
+        walk.record_at_random(probe, Failure, random).map(|change| change.to),
+        Some(Open)
+    );
+}
+
+// R39
+#[test]
+fn while_probes_fail_the_open_time_doubles_up_to_its_bound() {
+    let mut walk = Walk::new(settings().half_open_probes(1));
+    walk.trip();
+    let mut times = vec![walk.open_for()];
+    for _ in 0..5 {
+        fail_a_probe(&mut walk, u64::MAX);
+        times.push(walk.open_for());
+    }
+    assert_eq!(times, [5, 10, 20, 40, 60, 60].map(secs));
+}
+
+#[test]
+fn what_failed_probes_add_is_drawn_above_the_shortest_time() {
+    let mut walk = Walk::new(settings().half_open_probes(1));
+    walk.trip();
+    fail_a_probe(&mut walk, 0);
+    assert_eq!(walk.open_for(), secs(5));
+    fail_a_probe(&mut walk, u64::MAX / 2);
+    // Half of what lies between 5 s and 20 s.
+    assert_eq!(walk.open_for(), Duration::from_millis(12_500));
+}
+
+// R39
+#[test]
+fn an_open_time_whose_bounds_are_the_same_is_fixed() {
+    let mut walk = Walk::new(settings().half_open_probes(1).max_open_for(secs(5)));
+    walk.trip();
+    for random in [0, u64::MAX / 2, u64::MAX] {
+        fail_a_probe(&mut walk, random);
+        assert_eq!(walk.open_for(), secs(5));
+    }
+}
+
+// R39
+#[test]
+fn a_circuit_that_closed_starts_over_with_the_shortest_time() {
+    let mut walk = Walk::new(settings().half_open_probes(1));
+    walk.trip();
+    fail_a_probe(&mut walk, u64::MAX);
+    walk.wait();
+    walk.call(Success);
+    walk.trip();
+    assert_eq!(walk.open_for(), secs(5));
+}
+
+// field 47
+#[test]
+fn a_refusal_tells_the_time_left() {
+    let mut walk = Walk::new(settings());
+    walk.trip();
+    walk.now += secs(2);
+    assert_eq!(walk.open_for(), secs(3));
+    walk.now += secs(3);
+    let _probes: Vec<_> = (0..3).map(|_| walk.admit().unwrap()).collect();
+    // Nobody knows when they will end.
+    assert_eq!(walk.open_for(), secs(5));
+}
+
+#[test]
+fn what_an_operator_says_stands_above_what_is_counted() {
+    let mut walk = Walk::new(settings());
+    let change = walk.breaker.force(Some(Forced::Open)).unwrap();
+    assert_eq!((change.from, change.to), (Closed, Open));
+    walk.now += secs(3600);
+    assert!(walk.admit().is_err());
+
+    let change = walk.breaker.force(Some(Forced::Closed)).unwrap();
+    assert_eq!((change.from, change.to), (Open, Closed));
+    walk.calls(std::iter::repeat_n(Failure, 100));
+    assert_eq!(walk.state(), Closed);
+    assert_eq!(walk.breaker.counts(walk.now).failures, 100);
+
+    assert_eq!(walk.breaker.force(None), None);
+    walk.calls(std::iter::repeat_n(Failure, 3));
+    assert_eq!(walk.state(), Closed);
+    assert_eq!(walk.call(Failure).map(|change| change.to), Some(Open));
+}
+
+#[test]
+fn what_was_under_way_when_an_operator_spoke_counts_for_nothing() {
+    let mut walk = Walk::new(settings().minimum_throughput(1));
+    let before = walk.admit().unwrap();
+    walk.breaker.force(Some(Forced::Open));
+    walk.breaker.force(None);
+    assert_eq!(walk.record(before, Failure), None);
+    assert_eq!(walk.state(), Closed);
+}
+
+#[test]
+fn settings_may_change_from_call_to_call() {
+    let mut walk = Walk::new(settings().minimum_throughput(100));
+    walk.calls(std::iter::repeat_n(Failure, 50));
+    assert_eq!(walk.state(), Closed);
+    walk.settings = settings();
+    assert_eq!(walk.call(Failure).map(|change| change.to), Some(Open));
+}
+
+/// The circuit as one would explain it: all results there ever were in a list, and everything computed from that.
+struct Model {
+    settings: CircuitBreaker,
+    state: CircuitState,
+    /// When the state began, or until when it lasts if it is open.
+    until: u128,
+    /// The results of this state, with the time of each.
+    results: Vec<(u128, bool)>,
+    /// The permits of this state that are out.
+    out: Vec<usize>,
+    open_periods: u32,
+    late: u64,
+}
+
+impl Model {
+    fn slice(&self) -> u128 {
+        self.settings.window.as_nanos() / 10
+    }
+
+    fn admit(&mut self, now: u128, permit: usize) -> bool {
+        if self.state == Open && now >= self.until {
+            self.enter(HalfOpen);
+        }
+        let places = self.settings.half_open_probes as usize;
+        let admitted = match self.state {
+            Closed => true,
+            Open => false,
+            HalfOpen => self.out.len() + self.results.len() < places,
+        };
+        if admitted {
+            self.out.push(permit);
+        }
+        admitted
+    }
+
+    fn end(&mut self, now: u128, permit: usize, health: Health, random: u64) {
+        let known = self.out.iter().position(|out| *out == permit);
+        let Some(known) = known else {
+            self.late += u64::from(health != Ignored);
+            return;
+        };
+        self.out.remove(known);
+        if health == Ignored {
+            return;
+        }
+        self.results.push((now, health == Success));
+        let (lately, needed) = match self.state {
+            Closed => (self.lately(now), self.settings.minimum_throughput),
+            _ => (
+                self.results.iter().map(|(_, ok)| *ok).collect(),
+                self.settings.half_open_probes,
+            ),
+        };
+        if lately.len() < needed as usize {
+            return;
+        }
+        let failed = lately.iter().filter(|ok| !**ok).count();
+        if failed as f64 / lately.len() as f64 >= self.settings.failure_ratio {
+            self.open(now, random);
+        } else if self.state == HalfOpen {
+            self.open_periods = 0;
+            self.enter(Closed);
+        }
+    }
+
+    fn lately(&self, now: u128) -> Vec<bool> {
+        let slice = self.slice();
+        let lately = self.results.iter().filter(|(at, _)| at / slice + 10 > now / slice);
+        lately.map(|(_, ok)| *ok).collect()
+    }
+
+    fn open(&mut self, now: u128, random: u64) {
+        let least = self.settings.open_for.as_nanos();
+        let most = self.settings.longest().as_nanos();
+        let bound = most.min(least * (1 << self.open_periods.min(40)));
+        let added = match random {
+            u64::MAX => bound - least,
+            _ => (bound - least + 1) * u128::from(random) / (1 << 64),
+        };
+        self.open_periods += 1;
+        self.enter(Open);
+        self.until = now + least + added;
+    }
+
+    fn enter(&mut self, state: CircuitState) {
+        self.state = state;
+        self.results.clear();
+        self.out.clear();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Ask,
+    /// The permit of this number among all that were given out, whether it is still good or not.
+    End(usize, Health, u64),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let health = prop_oneof![4 => Just(Failure), 3 => Just(Success), 1 => Just(Ignored)];
+    let random = prop_oneof![Just(0), Just(u64::MAX), any::<u64>()];
+    prop_oneof![
+        5 => Just(Step::Ask),
+        // The latest are numbered from the end, so that most of them are still good.
+        5 => (0..6_usize, health, random).prop_map(|(n, health, random)| Step::End(n, health, random)),
+        2 => (0..40_000_u64).prop_map(Step::Pass),
+    ]
+}
+
+proptest! {
+    // R34, R36, R39, field 43, field 44, field 45
+    #[test]
+    fn a_circuit_does_what_a_list_of_everything_says(
+        steps in proptest::collection::vec(step(), 1..400),
+        ratio in 1..=10_u32, minimum in 1..8_u32, probes in 1..4_u32,
+        window in 1..40_u64, open_for in 1..10_u64, longest in 0..40_u64,
+    ) {
+        let settings = CircuitBreaker::default()
+            .failure_ratio(f64::from(ratio) / 10.0)
+            .minimum_throughput(minimum)
+            .half_open_probes(probes)
+            .window(secs(window))
+            .open_for(secs(open_for))
+            .max_open_for(secs(open_for + longest));
+        let mut model = Model {
+            settings: settings.clone(),
+            state: Closed,
+            until: 0,
+            results: Vec::new(),
+            out: Vec::new(),
+            open_periods: 0,
+            late: 0,
+        };
+        let mut walk = Walk::new(settings);
+        let mut leaves: Vec<Option<Leave>> = Vec::new();
+        for step in steps {
+            let before = (walk.state(), walk.breaker.period);
+            let mut change = None;
+            match step {
+                Step::Ask => {
+                    let (answer, changed) = walk.breaker.admit(walk.now, &walk.settings);
+                    change = changed;
+                    prop_assert_eq!(answer.is_ok(), model.admit(walk.now.as_nanos(), leaves.len()));
+                    match answer {
+                        Ok(leave) => leaves.push(Some(leave)),
+                        Err(Refused { retry_in }) if model.state == Open => {
+                            prop_assert_eq!(retry_in.as_nanos(), model.until - walk.now.as_nanos());
+                        }
+                        Err(_) => {}
+                    }
+                }
+                Step::End(back, health, random) => {
+                    let Some(number) = leaves.len().checked_sub(back + 1) else { continue };
+                    let Some(leave) = leaves[number].take() else { continue };
+                    change = walk.record_at_random(leave, health, random);
+                    model.end(walk.now.as_nanos(), number, health, random);
+                }
+                Step::Pass(millis) => walk.now += Duration::from_millis(millis),
+            }
+            prop_assert_eq!(walk.state(), model.state);
+            prop_assert_eq!(walk.breaker.late(), model.late);
+            if model.state == Closed {
+                let lately = model.lately(walk.now.as_nanos());
+                let counts = walk.breaker.counts(walk.now);
+                let successes = lately.iter().filter(|ok| **ok).count();
+                prop_assert_eq!((counts.successes as usize, counts.calls() as usize), (successes, lately.len()));
+            }
+            let expected = (before.0 != walk.state()).then_some(Change {
+                from: before.0,
+                to: walk.state(),
+                period: before.1 + 1,
+            });
+            prop_assert_eq!(change, expected);
+        }
+    }
+}
