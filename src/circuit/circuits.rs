@@ -291,3 +291,75 @@ impl CircuitChanges {
         self.missed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(circuits: &Circuits) -> Vec<(String, CircuitState, bool)> {
+        let list = circuits.list().into_iter();
+        list.map(|circuit| (circuit.group, circuit.state, circuit.forced))
+            .collect()
+    }
+
+    #[test]
+    fn a_group_is_forced_and_listed_by_its_name_with_or_without_the_default_port() {
+        let circuits = Circuits::new();
+        circuits.force_open("https://api.example.com");
+        circuits.force_closed("payments");
+        assert_eq!(
+            groups(&circuits),
+            [
+                ("https://api.example.com:443".to_owned(), CircuitState::Open, true),
+                ("payments".to_owned(), CircuitState::Closed, true),
+            ]
+        );
+        circuits.automatic("https://API.example.com:443/");
+        let circuit = circuits.get("https://api.example.com").unwrap();
+        assert_eq!((circuit.state(), circuit.is_forced()), (CircuitState::Closed, false));
+    }
+
+    #[test]
+    fn to_let_an_unknown_group_go_by_itself_makes_none() {
+        let circuits = Circuits::new();
+        circuits.automatic("payments");
+        assert!(circuits.get("payments").is_none());
+        assert!(circuits.list().is_empty());
+    }
+
+    #[tokio::test]
+    async fn every_subscriber_is_told_each_change_in_order() {
+        let circuits = Circuits::new();
+        circuits.force_open("before");
+        let mut subscribers = [circuits.changes(), circuits.changes()];
+        circuits.force_open("payments");
+        circuits.force_open("payments");
+        circuits.automatic("payments");
+        drop(circuits);
+        for changes in &mut subscribers {
+            for (from, to) in [
+                (CircuitState::Closed, CircuitState::Open),
+                (CircuitState::Open, CircuitState::Closed),
+            ] {
+                let change = changes.next().await.unwrap();
+                assert_eq!((change.group(), change.from(), change.to()), ("payments", from, to));
+            }
+            // The client is gone.
+            assert_eq!(changes.next().await, None);
+            assert_eq!(changes.missed(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_subscriber_that_is_late_knows_how_much_it_missed() {
+        let circuits = Circuits::new();
+        let mut changes = circuits.changes();
+        for _ in 0..CHANGES_KEPT {
+            circuits.force_open("payments");
+            circuits.automatic("payments");
+        }
+        let first = changes.next().await.unwrap();
+        assert_eq!(changes.missed(), CHANGES_KEPT as u64);
+        assert_eq!(first.period(), CHANGES_KEPT as u64 + 1);
+    }
+}

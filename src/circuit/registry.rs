@@ -18,7 +18,7 @@ use super::name::GroupName;
 
 /// Each has a lock of its own, so that looking through one holds up few others.
 const SHARDS: usize = 64;
-/// The groups of a shard that are kept, whatever they remember.
+/// In all, a hundred thousand groups and some more, as they do not spread evenly.
 const MAX_IN_SHARD: usize = 2048;
 /// The fewest groups of a shard that are worth being looked through.
 const MIN_SWEPT: usize = 32;
@@ -28,6 +28,8 @@ pub(crate) struct Registry {
     epoch: Instant,
     hasher: RandomState,
     shards: Box<[RwLock<Shard>]>,
+    /// The groups of a shard that are kept, whatever they remember.
+    max_in_shard: usize,
     /// How many groups were forgotten although there was something to remember.
     evicted: AtomicU64,
 }
@@ -48,10 +50,15 @@ struct Entry {
 
 impl Registry {
     pub(crate) fn new() -> Self {
+        Self::bounded(MAX_IN_SHARD)
+    }
+
+    fn bounded(max_in_shard: usize) -> Self {
         Self {
             epoch: Instant::now(),
             hasher: RandomState::new(),
             shards: std::iter::repeat_with(RwLock::default).take(SHARDS).collect(),
+            max_in_shard,
             evicted: AtomicU64::new(0),
         }
     }
@@ -114,14 +121,14 @@ impl Registry {
 
     fn make_room(&self, shard: &mut Shard, now: Duration) {
         let groups = &mut shard.groups;
-        if groups.len() < shard.sweep_at.clamp(MIN_SWEPT, MAX_IN_SHARD) {
+        if groups.len() < shard.sweep_at.clamp(MIN_SWEPT, self.max_in_shard) {
             return;
         }
         groups.retain(|entry| entry.is_in_use() || !entry.group.is_idle(now));
         // Room for as many again: all sweeps together cost each group a few looks.
         shard.sweep_at = groups.len() * 2;
         groups.shrink_to(shard.sweep_at, |entry| self.hasher.hash_one(&entry.name));
-        if groups.len() < MAX_IN_SHARD {
+        if groups.len() < self.max_in_shard {
             return;
         }
         let free = groups.iter().filter(|entry| !entry.is_in_use());
@@ -171,4 +178,106 @@ fn read(shard: &RwLock<Shard>) -> RwLockReadGuard<'_, Shard> {
 
 fn write(shard: &RwLock<Shard>) -> RwLockWriteGuard<'_, Shard> {
     shard.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::RetryBudget;
+    use crate::circuit::breaker::{Forced, Health};
+    use crate::circuit::group::Pass;
+    use crate::circuit::settings::CircuitBreaker;
+
+    const NOW: Duration = Duration::from_secs(3600);
+
+    fn name(number: usize) -> GroupName<'static> {
+        GroupName::read(format!("https://tenant-{number}.example.com"))
+    }
+
+    fn record(registry: &Registry, number: usize, now: Duration, health: Health) {
+        let settings = CircuitBreaker::default().minimum_throughput(1);
+        let mut pass = Pass::new(registry.group(&name(number), now));
+        pass.admit(now, &settings).0.unwrap();
+        pass.record(health, now, &settings, || 0);
+    }
+
+    fn len(registry: &Registry) -> usize {
+        registry.all().len()
+    }
+
+    #[test]
+    fn a_name_that_is_seen_again_is_the_same_group() {
+        let registry = Registry::new();
+        let group = registry.group(&name(1), NOW);
+        assert!(Arc::ptr_eq(&group, &registry.group(&name(1), NOW)));
+        assert!(!Arc::ptr_eq(&group, &registry.group(&name(2), NOW)));
+        assert_eq!(len(&registry), 2);
+    }
+
+    // field 49
+    #[test]
+    fn hosts_seen_once_are_forgotten_and_open_circuits_stay() {
+        let registry = Registry::new();
+        for number in 0..100 {
+            record(&registry, number, NOW, Health::Failure);
+        }
+        // The calls of the first have left the window long since.
+        for number in 100..10_100 {
+            let second = Duration::from_secs(number as u64);
+            record(&registry, number, NOW + second, Health::Success);
+        }
+        assert!(len(&registry) <= SHARDS * MIN_SWEPT, "{}", len(&registry));
+        let open = registry.all().into_iter();
+        let open = open.filter(|(_, group)| group.breaker().state() == CircuitState::Open);
+        assert_eq!(open.count(), 100);
+        assert_eq!(registry.evicted(), 0);
+    }
+
+    /// Enough new groups to have every shard looked through.
+    fn crowd(registry: &Registry) {
+        for number in 1_000..6_000 {
+            registry.group(&name(number), NOW);
+        }
+    }
+
+    // field 49
+    #[test]
+    fn a_group_with_something_to_remember_is_kept() {
+        let registry = Registry::new();
+        let limits = RetryBudget::default().limits.unwrap();
+        let mut paying = Pass::new(registry.group(&name(1), NOW));
+        assert!(paying.pay(NOW, limits));
+        paying.spend();
+        drop(paying);
+        record(&registry, 2, NOW, Health::Success);
+        registry.group(&name(3), NOW).force(Some(Forced::Closed));
+        let in_use = registry.group(&name(4), NOW);
+        registry.group(&name(5), NOW);
+        crowd(&registry);
+        let kept = |number| registry.get(&name(number)).is_some();
+        assert_eq!([1, 2, 3, 4, 5].map(kept), [true, true, true, true, false]);
+        drop(in_use);
+    }
+
+    // field 49
+    #[test]
+    fn above_the_bound_the_longest_idle_go_first_the_closed_before_the_open() {
+        let registry = Registry::bounded(MIN_SWEPT * 2);
+        let bound = SHARDS * MIN_SWEPT * 2;
+        registry.group(&name(0), NOW).force(Some(Forced::Open));
+        for number in 1..=500 {
+            record(&registry, number, NOW, Health::Failure);
+        }
+        // More than there is room for, all with a call in the window.
+        for number in 501..bound + 4_000 {
+            let later = NOW + Duration::from_millis(number as u64 / 10);
+            record(&registry, number, later, Health::Success);
+        }
+        assert!(len(&registry) <= bound, "{}", len(&registry));
+        assert!(registry.evicted() >= 4_000, "{}", registry.evicted());
+        let kept = |number| registry.get(&name(number)).is_some();
+        assert!((0..=500).all(kept));
+        assert!((501..600).all(|number| !kept(number)));
+        assert!((bound + 3_900..bound + 4_000).all(kept));
+    }
 }
