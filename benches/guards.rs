@@ -38,14 +38,14 @@ use reqwest::{Method, Request, Response, Url};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use steadfast::{Client, ErrorKind, Policy};
 
-// The guards themselves, without the operation around them.
+// The guards themselves, without the operation around them and without their tests.
 #[allow(dead_code)]
 #[path = "../src/backoff.rs"]
 mod backoff;
 #[allow(dead_code)]
 #[path = "../src/budget.rs"]
 mod budget;
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../src/circuit"]
 mod circuit {
     pub(crate) mod breaker;

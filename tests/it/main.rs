@@ -13,6 +13,7 @@ mod deadline;
 mod documents;
 mod examples;
 mod frames;
+mod guard_settings;
 mod hostile;
 mod keys;
 mod nested;
