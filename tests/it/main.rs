@@ -18,6 +18,7 @@ mod hostile;
 mod keys;
 mod nested;
 mod operation;
+mod probes;
 mod replay;
 mod reports;
 mod scripts;
