@@ -9,6 +9,7 @@
 )]
 
 mod bodies_loop;
+mod budget;
 mod deadline;
 mod documents;
 mod examples;
