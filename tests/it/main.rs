@@ -10,6 +10,7 @@
 
 mod bodies_loop;
 mod budget;
+mod circuit;
 mod deadline;
 mod documents;
 mod examples;
