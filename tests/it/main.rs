@@ -23,6 +23,7 @@ mod operation;
 mod probes;
 mod replay;
 mod reports;
+mod scope;
 mod scripts;
 mod server;
 mod statuses;
