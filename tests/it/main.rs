@@ -34,6 +34,7 @@ mod waits;
 mod wire;
 mod wire_bodies;
 mod wire_failures;
+mod wire_guards;
 mod wire_h2;
 mod wire_handover;
 mod wire_kinds;
