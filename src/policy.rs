@@ -345,6 +345,9 @@ mod tests {
         assert_eq!(policy.response_buffer(), 1 << 20);
         assert_eq!(policy.stall_timeout(), secs(30));
         assert_eq!(policy.unknown_retries(), UnknownRetries::Keyed);
+        assert_eq!(*policy.budget(), RetryBudget::new(0.2, 50));
+        assert_eq!(policy.circuit_breaker(), None);
+        assert!(!policy.scope_headers());
         assert_eq!(Policy::builder().build(), Ok(policy));
     }
 
@@ -360,6 +363,9 @@ mod tests {
             .response_buffer(0)
             .stall_timeout(secs(6))
             .unknown_retries(UnknownRetries::Never)
+            .budget(RetryBudget::unlimited())
+            .circuit_breaker(CircuitBreaker::default())
+            .scope_headers(true)
             .build()
             .unwrap();
         assert_eq!(policy.max_attempts(), 7);
@@ -371,6 +377,9 @@ mod tests {
         assert_eq!(policy.response_buffer(), 0);
         assert_eq!(policy.stall_timeout(), secs(6));
         assert_eq!(policy.unknown_retries(), UnknownRetries::Never);
+        assert_eq!(*policy.budget(), RetryBudget::unlimited());
+        assert_eq!(policy.circuit_breaker(), Some(&CircuitBreaker::default()));
+        assert!(policy.scope_headers());
     }
 
     #[test]

@@ -448,7 +448,7 @@ async fn the_open_circuit_of_a_nested_client_is_not_retried_and_no_failure_of_th
     assert_eq!(outer.circuits().get(GROUP).unwrap().calls(), 0);
 }
 
-// R49
+// R38, R49
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_was_refused_is_sent_later_with_its_key() {
     let client = tripped(one_attempt()).await;

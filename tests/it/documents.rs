@@ -76,3 +76,20 @@ fn every_test_the_requirements_name_exists_and_names_its_row() {
         }
     }
 }
+
+// R44
+#[test]
+fn the_readme_says_which_guard_treats_which_failure() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let mut lines = readme.lines().skip_while(|line| !line.starts_with("| what fails |"));
+    let guards = lines.next().unwrap().split('|').count();
+    let failures: Vec<_> = lines.skip(1).take_while(|line| line.starts_with('|')).collect();
+    assert!(failures.len() >= 8, "{failures:?}");
+    for failure in failures {
+        let cells: Vec<_> = failure.split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), guards, "{failure}");
+        // None is treated by all of them, so that none can stand for the others.
+        let treated = cells.iter().skip(2).filter(|cell| !cell.is_empty()).count();
+        assert!((1..guards - 3).contains(&treated), "{failure}");
+    }
+}

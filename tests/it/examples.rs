@@ -22,13 +22,13 @@ fn example(name: &str) -> PathBuf {
 }
 
 /// How an example ended.
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
-async fn run(name: &str, arguments: &[&str]) -> Ran {
+pub(crate) async fn run(name: &str, arguments: &[&str]) -> Ran {
     let mut command = Command::new(example(name));
     // The proxy of the machine has no part in this.
     for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {

@@ -16,6 +16,7 @@ mod documents;
 mod examples;
 mod frames;
 mod guard_settings;
+mod herd;
 mod hostile;
 mod keys;
 mod nested;
