@@ -8,13 +8,14 @@ use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
 
 use reqwest::{Method, Request, Response};
 use steadfast::{
-    AttemptError, CircuitBreaker, CircuitState, Client, Delivery, ErrorKind, Outcome, ResponseExt, StopReason,
+    AttemptError, CircuitBreaker, CircuitState, Client, Delivery, ErrorKind, Outcome, ResponseExt, RetryBudget,
+    StopReason,
 };
 
 use tokio::time::sleep;
 
 use crate::transport::{
-    Part, Transport, URL, answer, client, data, fail, fail_with, hang, millis, no_backoff, refused, secs,
+    Part, Step, Transport, URL, answer, client, data, fail, fail_with, hang, millis, no_backoff, refused, secs,
 };
 
 /// Sends an outer operation of one client, each attempt of it an operation of another.
@@ -222,9 +223,9 @@ async fn a_client_inside_itself_counts_each_attempt_once_and_recovers_with_one_p
     let transport = Transport::new([answer(500), answer(500), answer(200)]);
     let send = || {
         let inner = |request: Request| client.execute_with(request, transport.send());
-        client.get(URL).circuit("api").send_with(inner)
+        client.get(URL).send_with(inner)
     };
-    let status = || client.circuits().get("api").unwrap();
+    let status = || client.circuits().get("https://api.example.com").unwrap();
     send().await.unwrap();
     assert_eq!((status().calls(), status().state()), (1, CircuitState::Closed));
     send().await.unwrap();
@@ -232,4 +233,18 @@ async fn a_client_inside_itself_counts_each_attempt_once_and_recovers_with_one_p
     sleep(secs(5)).await;
     assert_eq!(send().await.unwrap().status(), 200);
     assert_eq!(status().state(), CircuitState::Closed);
+}
+
+// field 41
+#[tokio::test(start_paused = true)]
+async fn a_client_inside_itself_deposits_once() {
+    let client = client(no_backoff().max_attempts(2).budget(RetryBudget::new(0.5, 2)));
+    let send = async |steps: [Step; 2]| {
+        let transport = Transport::new(steps);
+        let inner = |request: Request| client.execute_with(request, transport.send());
+        client.get(URL).send_with(inner).await.unwrap();
+        client.circuits().get("https://api.example.com").unwrap().tokens()
+    };
+    assert_eq!(send([answer(503), answer(503)]).await, Some(1.0));
+    assert_eq!(send([answer(503), answer(200)]).await, Some(0.5));
 }
