@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::attempts::StopReason;
+use crate::budget::Limits;
 use crate::circuit::breaker::Health;
 use crate::circuit::circuits::Circuits;
 use crate::circuit::group::{Group, Pass};
@@ -55,26 +56,52 @@ impl Default for Pipeline {
 pub(crate) struct Guard<'a> {
     operation: &'a Operation,
     pass: Pass,
-    /// The operation around this one has the same group, and counts for both.
-    counted: bool,
+    /// The circuit that is asked, unless the operation around this one has asked it for both.
+    circuit: Option<&'a CircuitBreaker>,
+    /// The budget that is paid into, unless the operation around does that.
+    deposits: Option<Limits>,
+}
+
+/// What an operation has on its books for those inside its attempts. To ask a circuit again would take two places of probes
+/// for one attempt, and where there is one place no attempt would ever get through.
+#[derive(Clone, Debug)]
+pub(crate) struct Counted {
+    group: Arc<Group>,
+    circuit: bool,
+    deposits: bool,
 }
 
 impl<'a> Guard<'a> {
     pub(crate) fn new(operation: &'a Operation, scope: &Scope, now: Instant) -> Self {
+        let policy = operation.policy();
         let group = operation.circuits().group(&operation.group(), now);
+        let around = scope.counted().filter(|around| Arc::ptr_eq(&around.group, &group));
         Self {
             operation,
-            counted: scope.guards(&group),
+            circuit: policy
+                .circuit_breaker()
+                .filter(|_| !around.is_some_and(|around| around.circuit)),
+            deposits: policy
+                .budget()
+                .limits
+                .filter(|_| !around.is_some_and(|around| around.deposits)),
             pass: Pass::new(group),
+        }
+    }
+
+    /// What operations inside the attempt need not count again.
+    pub(crate) fn counted(&self) -> Counted {
+        let policy = self.operation.policy();
+        Counted {
+            group: Arc::clone(self.pass.group()),
+            circuit: policy.circuit_breaker().is_some(),
+            deposits: policy.budget().limits.is_some(),
         }
     }
 
     /// Leave for the next attempt, or the time until it is worth asking again.
     pub(crate) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
-        if self.counted {
-            return Ok(());
-        }
-        let Some(settings) = self.operation.policy().circuit_breaker() else {
+        let Some(settings) = self.circuit else {
             return match self.held_open() {
                 Some(retry_in) => Err(retry_in),
                 None => Ok(()),
@@ -92,7 +119,7 @@ impl<'a> Guard<'a> {
 
     /// What the attempt says of the service.
     pub(crate) fn record(&mut self, health: Health, now: Instant) {
-        if let Some(settings) = self.operation.policy().circuit_breaker() {
+        if let Some(settings) = self.circuit {
             let random = || self.operation.client().random();
             let change = self.pass.record(health, self.time(now), settings, random);
             self.operation.circuits().tell(&self.operation.group(), change);
@@ -114,17 +141,13 @@ impl<'a> Guard<'a> {
 
     /// The operation ended in an answer that says the service works.
     pub(crate) fn deposit(&self, now: Instant) {
-        if let Some(limits) = self.operation.policy().budget().limits.filter(|_| !self.counted) {
+        if let Some(limits) = self.deposits {
             self.pass.group().bucket().deposit(self.time(now), limits);
         }
     }
 
-    pub(crate) fn group(&self) -> &Arc<Group> {
-        self.pass.group()
-    }
-
     fn blocked_for(&self, now: Instant) -> Option<Duration> {
-        match self.operation.policy().circuit_breaker() {
+        match self.circuit {
             Some(settings) => self.pass.group().breaker().blocked_for(self.time(now), settings),
             None => self.held_open(),
         }

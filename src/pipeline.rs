@@ -1,7 +1,6 @@
 //! The driver: sends, reads, waits and records, as [`crate::decision`] says.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use reqwest::{Request, Response, Url};
@@ -326,8 +325,12 @@ impl<'a> Run<'a> {
 
     fn scope_of_attempt(&self, rules: &Rules) -> Scope {
         let assumed_key = self.operation.assumed_key().cloned();
-        let group = Arc::clone(self.guard.group());
-        Scope::of_attempt(rules.attempt_ends, rules.flow.deadline, assumed_key, group)
+        Scope::of_attempt(
+            rules.attempt_ends,
+            rules.flow.deadline,
+            assumed_key,
+            self.guard.counted(),
+        )
     }
 
     fn judge(&mut self, held: &Held, watch: &Watch, started: Instant) -> (Attempt, Next) {

@@ -31,7 +31,6 @@
 //! and a service that reads them can go on with what is left.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -39,7 +38,7 @@ use tokio::task::futures::TaskLocalFuture;
 use tokio::task_local;
 use tokio::time::Instant;
 
-use crate::circuit::group::Group;
+use crate::guard::Counted;
 use crate::idempotency::key::IdempotencyKey;
 
 /// The header with the number of the attempt, from 1.
@@ -66,8 +65,8 @@ pub struct Scope {
     without_retries: bool,
     /// The key of the operation around, if that it is honoured is only assumed.
     assumed_key: Option<IdempotencyKey>,
-    /// The group of the operation around, whose guards have this attempt on their books.
-    guarded: Option<Arc<Group>>,
+    /// What the operation around has on its books already.
+    counted: Option<Counted>,
 }
 
 /// Runs a future whose operations, and the bodies they hand over, are over at the deadline. One that has passed lets no attempt
@@ -132,14 +131,14 @@ impl Scope {
         ends: Instant,
         body_deadline: Option<Instant>,
         assumed_key: Option<IdempotencyKey>,
-        group: Arc<Group>,
+        counted: Counted,
     ) -> Self {
         Self {
             deadline: Some(ends),
             body_deadline,
             without_retries: true,
             assumed_key,
-            guarded: Some(group),
+            counted: Some(counted),
         }
     }
 
@@ -160,10 +159,8 @@ impl Scope {
         SCOPE.try_with(assumed).unwrap_or(false)
     }
 
-    /// Whether this is the group of the operation around. To ask its circuit again would take two places of probes for one
-    /// attempt, and with one place none would ever be made.
-    pub(crate) fn guards(&self, group: &Arc<Group>) -> bool {
-        self.guarded.as_ref().is_some_and(|guarded| Arc::ptr_eq(guarded, group))
+    pub(crate) fn counted(&self) -> Option<&Counted> {
+        self.counted.as_ref()
     }
 
     fn within(self, outer: Self) -> Self {
@@ -172,14 +169,14 @@ impl Scope {
             body_deadline,
             without_retries,
             assumed_key,
-            guarded,
+            counted,
         } = outer;
         Self {
             deadline: earlier(self.deadline, deadline),
             body_deadline: earlier(self.body_deadline, body_deadline),
             without_retries: self.without_retries || without_retries,
             assumed_key: self.assumed_key.or(assumed_key),
-            guarded: self.guarded.or(guarded),
+            counted: self.counted.or(counted),
         }
     }
 }

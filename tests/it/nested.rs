@@ -248,3 +248,24 @@ async fn a_client_inside_itself_deposits_once() {
     assert_eq!(send([answer(503), answer(503)]).await, Some(1.0));
     assert_eq!(send([answer(503), answer(200)]).await, Some(0.5));
 }
+
+// R37
+#[tokio::test(start_paused = true)]
+async fn the_circuit_of_an_inner_client_counts_where_the_outer_one_has_none() {
+    let outer = client(no_backoff().max_attempts(1));
+    let circuit = CircuitBreaker::default().minimum_throughput(2);
+    let policy = no_backoff().circuit_breaker(circuit).build().unwrap();
+    let inner = Client::builder(reqwest::Client::new()).policy(policy);
+    let inner = inner.pipeline(outer.pipeline().clone()).build();
+    let transport = Transport::always(answer(500));
+    let send = || {
+        outer
+            .get(URL)
+            .send_with(|request: Request| inner.execute_with(request, transport.send()))
+    };
+    send().await.unwrap();
+    send().await.unwrap();
+    let error = send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CircuitOpen);
+    assert_eq!(transport.seen().len(), 2);
+}
