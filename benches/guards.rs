@@ -36,7 +36,7 @@ use circuit::registry::Registry;
 use circuit::settings::CircuitBreaker;
 use reqwest::{Method, Request, Response, Url};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use steadfast::{Client, ErrorKind, Policy};
+use steadfast::{Client, ErrorKind, Policy, RequestBuilder};
 
 // The guards themselves, without the operation around them and without their tests.
 #[allow(dead_code)]
@@ -174,12 +174,9 @@ fn refusing() -> Client {
     client
 }
 
-fn refuse(client: &Client) {
-    let operation = client
-        .get(URL)
-        .circuit("payments")
-        .into_operation()
-        .expect("an operation");
+fn refuse(client: &Client, request: Request) {
+    let request = RequestBuilder::from_parts(client.clone(), request).circuit("payments");
+    let operation = request.into_operation().expect("an operation");
     let send = |_| ready(Err::<Response, io::Error>(io::ErrorKind::Other.into()));
     let mut sending = pin!(operation.send_with(send));
     match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -188,7 +185,7 @@ fn refuse(client: &Client) {
     }
 }
 
-/// The least a refusal can be: a boxed error that names its circuit and the time left.
+/// The least a refusal can be, which has the request to drop like ours: a boxed error that names its circuit and the time left.
 #[derive(Debug)]
 struct Broken {
     circuit: Cow<'static, str>,
@@ -219,8 +216,8 @@ fn play(path: &str, calls: u32) {
         match path {
             "try_clone" => drop(black_box(template.try_clone())),
             "guards" => guards.of_a_success(),
-            "error" => drop(black_box(make_error(request()))),
-            "refusal" => refuse(&client),
+            "error" => drop(black_box(make_error(template.try_clone().expect("a request")))),
+            "refusal" => refuse(&client, template.try_clone().expect("a request")),
             _ => panic!("no such path: {path}"),
         }
     }

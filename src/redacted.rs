@@ -6,24 +6,37 @@ use reqwest::{Method, Url};
 
 pub(crate) struct Redacted<'a>(pub(crate) &'a Url);
 
-impl fmt::Display for Redacted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Redacted<'_> {
+    fn write_to(&self, text: &mut impl fmt::Write) -> fmt::Result {
         let Redacted(url) = *self;
+        text.write_str(url.scheme())?;
         let Some(host) = url.host_str() else {
             // Not a URL of HTTP: anything after the scheme may be data.
-            return write!(f, "{}:", url.scheme());
+            return text.write_str(":");
         };
-        write!(f, "{}://{host}", url.scheme())?;
+        text.write_str("://")?;
+        text.write_str(host)?;
         if let Some(port) = url.port() {
-            write!(f, ":{port}")?;
+            write!(text, ":{port}")?;
         }
-        f.write_str(url.path())
+        text.write_str(url.path())
+    }
+}
+
+impl fmt::Display for Redacted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_to(f)
     }
 }
 
 /// Method and URL as errors show them.
 pub(crate) fn target(method: &Method, url: &Url) -> String {
-    format!("{method} {}", Redacted(url))
+    let mut text = String::with_capacity(method.as_str().len() + " ".len() + url.as_str().len());
+    text.push_str(method.as_str());
+    text.push(' ');
+    // A string takes all that is written to it.
+    let _ = Redacted(url).write_to(&mut text);
+    text
 }
 
 #[cfg(test)]
