@@ -5,7 +5,8 @@ use std::fmt::{self, Write};
 use std::io::ErrorKind::ConnectionReset;
 use std::sync::{Arc, Mutex};
 
-use steadfast::RequestBuilder;
+use steadfast::{Backoff, CircuitBreaker, RequestBuilder};
+use tokio::time::sleep;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
@@ -83,6 +84,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
 
 const WAIT: &str = "waiting before the next attempt";
 const END: &str = "operation ended";
+const OPENED: &str = "circuit opened";
+const CHANGED: &str = "circuit changed";
 
 /// All that is told of a request that meets these steps.
 async fn told(request: RequestBuilder, steps: Vec<Step>) -> Vec<Told> {
@@ -90,14 +93,16 @@ async fn told(request: RequestBuilder, steps: Vec<Step>) -> Vec<Told> {
     let subscriber = Registry::default().with(recorder.clone());
     let _listening = tracing::subscriber::set_default(subscriber);
     // A callsite that another thread, without a subscriber, meets first may count as of interest to nobody.
-    while !["operation", "attempt", WAIT, END]
+    while !["operation", "attempt", WAIT, END, OPENED, CHANGED]
         .iter()
         .all(|name| recorder.knows(name))
     {
         tracing::callsite::rebuild_interest_cache();
-        let probe = client(no_backoff()).get("http://example.com");
+        let client = client(no_backoff());
         let steps = Transport::new([answer(503), answer(200)]);
-        probe.send_with(steps.send()).await.unwrap();
+        client.get("http://example.com").send_with(steps.send()).await.unwrap();
+        client.circuits().force_open("payments");
+        client.circuits().automatic("payments");
     }
     recorder.0.lock().unwrap().clear();
     // What it comes to is the business of other tests.
@@ -250,4 +255,59 @@ async fn nothing_secret_is_told() {
     write!(all, "{told:?}").unwrap();
     assert!(!all.contains("hunter2"), "{all}");
     assert!(!all.contains("user"), "{all}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_change_of_a_circuit_is_an_event() {
+    let circuit = CircuitBreaker::default().minimum_throughput(1).half_open_probes(1);
+    let client = client(
+        no_backoff()
+            .backoff(Backoff::constant(secs(5)))
+            .circuit_breaker(circuit),
+    );
+    let told = told(client.get("https://example.com/pay"), vec![answer(503), answer(200)]).await;
+    let opened = named(&told, OPENED);
+    assert_eq!(opened.len(), 1);
+    let group = ("steadfast.circuit", "https://example.com:443");
+    let change = |from, to| [group, ("steadfast.from", from), ("steadfast.to", to)];
+    has(opened[0], &change("closed", "open"));
+    let changed = named(&told, CHANGED);
+    assert_eq!(changed.len(), 2);
+    has(changed[0], &change("open", "half-open"));
+    has(changed[1], &change("half-open", "closed"));
+}
+
+/// Panics at an event of this name.
+struct Panics(&'static str);
+
+impl<S: Subscriber> Layer<S> for Panics {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::new();
+        event.record(&mut Reader(&mut fields));
+        assert_ne!(fields.get("message").map(String::as_str), Some(self.0));
+    }
+}
+
+// field 44
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_over_a_probe_does_not_keep_its_place() {
+    let circuit = CircuitBreaker::default().minimum_throughput(1).half_open_probes(1);
+    let client = client(no_backoff().max_attempts(1).circuit_breaker(circuit));
+    let send = async |step: Step| {
+        client
+            .get("https://example.com/pay")
+            .send_with(Transport::new([step]).send())
+            .await
+    };
+    send(answer(500)).await.unwrap();
+    sleep(secs(5)).await;
+    let subscriber = Registry::default().with(Panics(CHANGED));
+    let listening = tracing::subscriber::set_default(subscriber);
+    tracing::callsite::rebuild_interest_cache();
+    // A task on this thread, which has the subscriber.
+    let probe = client.get("https://example.com/pay");
+    let probe = tokio::spawn(probe.send_with(Transport::always(answer(200)).send()));
+    assert!(probe.await.unwrap_err().is_panic());
+    drop(listening);
+    assert_eq!(send(answer(200)).await.unwrap().status(), 200);
 }
