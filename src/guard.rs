@@ -64,7 +64,7 @@ pub(crate) struct Guard<'a> {
 
 /// What an operation has on its books for those inside its attempts. To ask a circuit again would take two places of probes
 /// for one attempt, and where there is one place no attempt would ever get through.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Counted {
     group: Arc<Group>,
     circuit: bool,

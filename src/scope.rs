@@ -30,6 +30,7 @@
 //! Under [`PolicyBuilder::scope_headers`](crate::PolicyBuilder::scope_headers) each attempt carries the headers named here,
 //! and a service that reads them can go on with what is left.
 
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ task_local! {
 }
 
 /// The limits of a scope, to be carried into a spawned task: see [`current`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Scope {
     /// When every operation inside is over.
     deadline: Option<Instant>,
@@ -178,6 +179,15 @@ impl Scope {
             assumed_key: self.assumed_key.or(assumed_key),
             counted: self.counted.or(counted),
         }
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("deadline", &self.deadline)
+            .field("without_retries", &self.without_retries)
+            .finish_non_exhaustive()
     }
 }
 
