@@ -77,7 +77,7 @@ impl<'a> Ending<'a> {
         }
     }
 
-    fn nested(&self) -> Option<&'a Attempts> {
+    pub(crate) fn nested(&self) -> Option<&'a Attempts> {
         match *self {
             Ending::Answer { nested, .. } | Ending::BodyLost { nested, .. } | Ending::Failure { nested, .. } => nested,
         }
@@ -187,7 +187,7 @@ impl<'a> Machine<'a> {
         let next = if ending.out_of_time() && self.ends_at_deadline {
             Next::Stop(StopReason::Deadline)
         } else {
-            match self.obstacle(finding) {
+            match self.obstacle(finding, ending.nested()) {
                 Some(reason) => Next::Stop(reason),
                 None => self.wait(elapsed, ending, random),
             }
@@ -225,19 +225,22 @@ impl<'a> Machine<'a> {
     }
 
     /// Why no further attempt may be made, however much time is left.
-    fn obstacle(&self, Finding { delivery, retry }: Finding) -> Option<StopReason> {
+    fn obstacle(&self, Finding { delivery, retry }: Finding, nested: Option<&Attempts>) -> Option<StopReason> {
         let repeatable = match delivery {
             Delivery::NotSent | Delivery::Rejected => true,
             Delivery::Answered => self.terms.safety.answered,
             Delivery::Unknown => self.terms.safety.unknown,
         };
+        let nested = nested.map(Attempts::stop_reason);
         match (delivery, retry) {
             (Delivery::Answered, false) => Some(StopReason::Done),
             (_, false) => Some(StopReason::NotRetryable),
             _ if !repeatable => Some(StopReason::NotReplaySafe),
             _ if !self.terms.body_replayable => Some(StopReason::BodyNotReplayable),
-            _ if !self.retries => Some(StopReason::Scope),
+            // An open circuit is not retried, however deep it is.
+            _ if matches!(nested, Some(StopReason::CircuitOpen { .. })) => nested,
             _ if self.attempts >= self.policy.max_attempts() => Some(StopReason::MaxAttempts),
+            _ if !self.retries => Some(StopReason::Scope),
             _ => None,
         }
     }

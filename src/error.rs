@@ -227,9 +227,10 @@ impl fmt::Display for Error {
                 if attempts.outcome() != Outcome::NotDone {
                     write!(f, " again (outcome {})", attempts.outcome())?;
                 }
-                return match source {
-                    Some(source) => write!(f, ": {source}"),
-                    None => write!(f, ": {kind}"),
+                return match (source, attempts.circuit()) {
+                    (Some(source), _) => write!(f, ": {source}"),
+                    (None, Some(circuit)) => write!(f, ": {} ({circuit})", attempts.stop_reason()),
+                    (None, None) => write!(f, ": {kind}"),
                 };
             }
             (made, _) => {

@@ -3,6 +3,8 @@
 //! The circuit is asked before each attempt, and after one that failed, while the answer is still in hand. The budget is asked
 //! last, before the wait: a retry that waits has paid already (field case 42), and one that is not made gets its token back.
 
+use std::iter;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,7 +17,6 @@ use crate::circuit::group::{Group, Pass};
 use crate::circuit::settings::CircuitBreaker;
 use crate::operation::Operation;
 use crate::scope::Scope;
-use crate::sync::Arc;
 
 /// What clients can share: circuits and retry budgets.
 ///
@@ -60,43 +61,59 @@ pub(crate) struct Guard<'a> {
     circuit: Option<&'a CircuitBreaker>,
     /// The budget that is paid into, unless the operation around does that.
     deposits: Option<Limits>,
+    /// As long as the attempt is under way.
+    counted: Option<Arc<Counted>>,
 }
 
-/// What an operation has on its books for those inside its attempts. To ask a circuit again would take two places of probes
-/// for one attempt, and where there is one place no attempt would ever get through.
-#[derive(Clone)]
+/// What an operation has on its books for those inside its attempt, as long as that is under way. To ask a circuit again would
+/// take two places of probes for one attempt, and where there is one place no attempt would ever get through.
 pub(crate) struct Counted {
     group: Arc<Group>,
     circuit: bool,
     deposits: bool,
+    /// That of the operation around this one.
+    around: Option<Arc<Counted>>,
+}
+
+impl Counted {
+    /// Those who count for this group, from the inside out.
+    fn of<'a>(this: Option<&'a Arc<Self>>, group: &'a Arc<Group>) -> impl Iterator<Item = &'a Self> {
+        let all = iter::successors(this, |counted| counted.around.as_ref());
+        all.map(|counted| &**counted)
+            .filter(|counted| Arc::ptr_eq(&counted.group, group))
+    }
 }
 
 impl<'a> Guard<'a> {
     pub(crate) fn new(operation: &'a Operation, scope: &Scope, now: Instant) -> Self {
         let policy = operation.policy();
         let group = operation.circuits().group(&operation.group(), now);
-        let around = scope.counted().filter(|around| Arc::ptr_eq(&around.group, &group));
+        let around = scope.counted();
+        let around = || Counted::of(around.as_ref(), &group);
+        let circuit = policy
+            .circuit_breaker()
+            .filter(|_| !around().any(|around| around.circuit));
+        let deposits = policy.budget().limits;
+        let deposits = deposits.filter(|_| !around().any(|around| around.deposits));
         Self {
             operation,
-            circuit: policy
-                .circuit_breaker()
-                .filter(|_| !around.is_some_and(|around| around.circuit)),
-            deposits: policy
-                .budget()
-                .limits
-                .filter(|_| !around.is_some_and(|around| around.deposits)),
+            circuit,
+            deposits,
             pass: Pass::new(group),
+            counted: None,
         }
     }
 
     /// What operations inside the attempt need not count again.
-    pub(crate) fn counted(&self) -> Counted {
+    pub(crate) fn counted(&mut self, scope: &Scope) -> Weak<Counted> {
         let policy = self.operation.policy();
-        Counted {
+        let counted = Arc::new(Counted {
             group: Arc::clone(self.pass.group()),
             circuit: policy.circuit_breaker().is_some(),
             deposits: policy.budget().limits.is_some(),
-        }
+            around: scope.counted(),
+        });
+        Arc::downgrade(self.counted.insert(counted))
     }
 
     /// Leave for the next attempt, or the time until it is worth asking again.
@@ -119,6 +136,7 @@ impl<'a> Guard<'a> {
 
     /// What the attempt says of the service.
     pub(crate) fn record(&mut self, health: Health, now: Instant) {
+        self.counted = None;
         if let Some(settings) = self.circuit {
             let random = || self.operation.client().random();
             let change = self.pass.record(health, self.time(now), settings, random);

@@ -25,7 +25,7 @@ use crate::operation::{Operation, Turn};
 use crate::redirect::{Redirect, Trail};
 use crate::response::ResponseExt;
 use crate::retry_after;
-use crate::scope::{self, Scope};
+use crate::scope::{self, Around, Scope};
 use crate::telemetry;
 
 /// Who sends the attempts.
@@ -70,13 +70,13 @@ where
             Ok(request) => request,
             Err(error) => return Err(run.without_request(error.into())),
         };
-        run.guard.begin();
         let (request, watch) = Watch::over(run.with_scope_headers(request, limit), operation, sender);
         let span = telemetry::attempt_span(operation, run.machine.attempts());
         let rules = run.body_rules(after(started, limit));
         let scope = (sender == Sender::Caller).then(|| run.scope_of_attempt(&rules));
         // Dropped from here on, the operation may have acted.
         run.turn.leave(run.machine.evidence().with_attempt_under_way());
+        run.guard.begin();
         let attempt = attempt(span.in_scope(|| send(request, scope)), &rules).instrument(span.clone());
         let held = watch.qualify(Trail::around(watch.trail.clone(), attempt).await);
         let (attempt, next) = run.judge(&held, &watch, started);
@@ -274,6 +274,8 @@ struct Run<'a> {
     started: Instant,
     attempts: Vec<Attempt>,
     last_failure: Option<(ErrorKind, BoxError)>,
+    /// The group whose open circuit stopped the operation inside the last attempt.
+    nested_circuit: Option<String>,
 }
 
 impl<'a> Run<'a> {
@@ -294,6 +296,7 @@ impl<'a> Run<'a> {
             started,
             attempts: Vec::with_capacity(1),
             last_failure: None,
+            nested_circuit: None,
         })
     }
 
@@ -318,19 +321,20 @@ impl<'a> Run<'a> {
         let policy = self.operation.policy();
         if policy.scope_headers() {
             let repeated = policy.max_attempts() > 1 || !self.scope.allows_retries();
-            scope::tell(request.headers_mut(), self.machine.attempts(), limit, repeated);
+            let number = self.scope.number(self.machine.attempts());
+            scope::tell(request.headers_mut(), number, limit, repeated);
         }
         request
     }
 
-    fn scope_of_attempt(&self, rules: &Rules) -> Scope {
-        let assumed_key = self.operation.assumed_key().cloned();
-        Scope::of_attempt(
-            rules.attempt_ends,
-            rules.flow.deadline,
-            assumed_key,
-            self.guard.counted(),
-        )
+    fn scope_of_attempt(&mut self, rules: &Rules) -> Scope {
+        Scope::of_attempt(Around {
+            ends: rules.attempt_ends,
+            body_deadline: rules.flow.deadline,
+            number: self.scope.number(self.machine.attempts()),
+            assumed_key: self.operation.assumed_key().cloned(),
+            counted: self.guard.counted(&self.scope),
+        })
     }
 
     fn judge(&mut self, held: &Held, watch: &Watch, started: Instant) -> (Attempt, Next) {
@@ -340,6 +344,7 @@ impl<'a> Run<'a> {
         let Judgement { delivery, next } = self.machine.judge(now.duration_since(self.started), &ending, random);
         self.turn.leave(self.machine.evidence());
         self.guard.record(held.health(), now);
+        self.nested_circuit = ending.nested().and_then(Attempts::circuit).map(str::to_owned);
         // What the guards refuse is refused while the answer is still in hand.
         let next = match next {
             Next::Retry(wait) => match self.guard.ask_retry(now, wait) {
@@ -439,7 +444,13 @@ impl<'a> Run<'a> {
             exactly_once: evidence.exactly_once(),
             elapsed: self.started.elapsed(),
             key: self.operation.idempotency_key().cloned(),
-            circuit: matches!(stop_reason, StopReason::CircuitOpen { .. }).then(|| self.operation.group().to_string()),
+            circuit: match stop_reason {
+                StopReason::CircuitOpen { .. } => {
+                    let own = || self.operation.group().to_string();
+                    Some(self.nested_circuit.unwrap_or_else(own))
+                }
+                _ => None,
+            },
         }
         .into()
     }

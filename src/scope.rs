@@ -32,6 +32,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -64,10 +65,22 @@ pub struct Scope {
     /// When a body that was handed over is cut: what somebody set on purpose, not the end of an attempt around it.
     body_deadline: Option<Instant>,
     without_retries: bool,
-    /// The key of the operation around, if that it is honoured is only assumed.
-    assumed_key: Option<IdempotencyKey>,
-    /// What the operation around has on its books already.
-    counted: Option<Counted>,
+    /// What is inside an attempt of an operation knows of it.
+    around: Option<Around>,
+}
+
+/// An attempt, as the operations inside it see it.
+#[derive(Clone)]
+pub(crate) struct Around {
+    pub(crate) ends: Instant,
+    /// What cuts the bodies that are handed over: somebody set it, and not the end of the attempt.
+    pub(crate) body_deadline: Option<Instant>,
+    /// The number of the attempt.
+    pub(crate) number: u32,
+    /// The key of its operation, if that it is honoured is only assumed.
+    pub(crate) assumed_key: Option<IdempotencyKey>,
+    /// What the guards of its operation count.
+    pub(crate) counted: Weak<Counted>,
 }
 
 /// Runs a future whose operations, and the bodies they hand over, are over at the deadline. One that has passed lets no attempt
@@ -128,18 +141,12 @@ impl Scope {
 
     /// The scope of what an attempt runs: another operation inside it keeps within the attempt, and leaves repeating to the
     /// operation around.
-    pub(crate) fn of_attempt(
-        ends: Instant,
-        body_deadline: Option<Instant>,
-        assumed_key: Option<IdempotencyKey>,
-        counted: Counted,
-    ) -> Self {
+    pub(crate) fn of_attempt(around: Around) -> Self {
         Self {
-            deadline: Some(ends),
-            body_deadline,
+            deadline: Some(around.ends),
+            body_deadline: around.body_deadline,
             without_retries: true,
-            assumed_key,
-            counted: Some(counted),
+            around: Some(around),
         }
     }
 
@@ -156,12 +163,18 @@ impl Scope {
 
     /// Whether this is the key of the operation around, and that operation only assumes that it is honoured.
     pub(crate) fn assumes(key: &IdempotencyKey) -> bool {
-        let assumed = |scope: &Self| scope.assumed_key.as_ref() == Some(key);
-        SCOPE.try_with(assumed).unwrap_or(false)
+        let assumed = |scope: &Self| scope.around.as_ref()?.assumed_key.clone();
+        SCOPE.try_with(assumed).ok().flatten().as_ref() == Some(key)
     }
 
-    pub(crate) fn counted(&self) -> Option<&Counted> {
-        self.counted.as_ref()
+    /// The number of an attempt as its service is told it: those of an operation inside an attempt go on from there.
+    pub(crate) fn number(&self, own: u32) -> u32 {
+        let before = self.around.as_ref().map_or(0, |around| around.number.saturating_sub(1));
+        before.saturating_add(own)
+    }
+
+    pub(crate) fn counted(&self) -> Option<Arc<Counted>> {
+        self.around.as_ref()?.counted.upgrade()
     }
 
     fn within(self, outer: Self) -> Self {
@@ -169,15 +182,13 @@ impl Scope {
             deadline,
             body_deadline,
             without_retries,
-            assumed_key,
-            counted,
+            around,
         } = outer;
         Self {
             deadline: earlier(self.deadline, deadline),
             body_deadline: earlier(self.body_deadline, body_deadline),
             without_retries: self.without_retries || without_retries,
-            assumed_key: self.assumed_key.or(assumed_key),
-            counted: self.counted.or(counted),
+            around: self.around.or(around),
         }
     }
 }

@@ -95,7 +95,9 @@ enum Phase {
         until: Duration,
     },
     HalfOpen {
-        /// Probes that are under way or have ended with a result.
+        /// How many probes this period has, by the settings that began it.
+        probes: u32,
+        /// Those that are under way or have ended with a result.
         admitted: u32,
         results: Counts,
     },
@@ -113,6 +115,7 @@ impl Breaker {
         }
         let change = match self.phase {
             Phase::Open { until } if until <= now => Some(self.begin(Phase::HalfOpen {
+                probes: settings.half_open_probes,
                 admitted: 0,
                 results: Counts::default(),
             })),
@@ -120,7 +123,7 @@ impl Breaker {
         };
         let answer = match &mut self.phase {
             Phase::Closed => Ok(Leave(self.period)),
-            Phase::HalfOpen { admitted, .. } if *admitted < settings.half_open_probes => {
+            Phase::HalfOpen { probes, admitted, .. } if *admitted < *probes => {
                 *admitted += 1;
                 Ok(Leave(self.period))
             }
@@ -157,10 +160,10 @@ impl Breaker {
                 let enough = counts.calls() >= settings.minimum_throughput;
                 (enough && fails(counts, settings) && self.forced.is_none()).then(|| self.open(now, settings, random))
             }
-            Phase::HalfOpen { results, .. } => {
+            Phase::HalfOpen { probes, results, .. } => {
                 results.add(success);
-                let results = *results;
-                if results.calls() < settings.half_open_probes {
+                let (probes, results) = (*probes, *results);
+                if results.calls() < probes {
                     None
                 } else if fails(results, settings) {
                     self.failed_probes = self.failed_probes.saturating_add(1);
@@ -195,12 +198,14 @@ impl Breaker {
         (from != to).then_some(Change { from, to, ..change })
     }
 
-    /// How long attempts are refused for certain, if they are.
+    /// How long attempts are refused, as far as one can tell, if they are.
     pub(crate) fn blocked_for(&self, now: Duration, settings: &CircuitBreaker) -> Option<Duration> {
         match self.phase {
             _ if self.forced == Some(Forced::Open) => Some(self.refusal(now, settings).retry_in),
             Phase::Open { until } => Some(until.saturating_sub(now)),
-            // Until then the probes will have ended, for all one can tell.
+            Phase::HalfOpen { probes, admitted, .. } if admitted >= probes => {
+                Some(self.refusal(now, settings).retry_in)
+            }
             Phase::HalfOpen { .. } | Phase::Closed => None,
         }
     }

@@ -84,7 +84,8 @@ impl Circuits {
         self.force(group, Some(Forced::Closed));
     }
 
-    /// Lets the circuit of a group go on by itself: closed, and with nothing counted.
+    /// Ends [`force_open`](Circuits::force_open) and [`force_closed`](Circuits::force_closed): the circuit goes on by itself,
+    /// closed, and with nothing counted. One that nobody forces stays as it is.
     pub fn automatic(&self, group: &str) {
         self.force(group, None);
     }
@@ -126,17 +127,17 @@ impl Circuits {
         let Some(Change { from, to, period }) = change else {
             return;
         };
-        let group = name.to_string();
-        telemetry::circuit_changed(&group, from, to);
+        let group: Arc<str> = name.to_string().into();
         if let Some(changes) = self.shared.changes.get() {
             // Without a receiver there is nobody to tell.
             let _ = changes.send(CircuitChange {
-                group: group.into(),
+                group: Arc::clone(&group),
                 from,
                 to,
                 period,
             });
         }
+        telemetry::circuit_changed(&group, from, to);
     }
 
     fn force(&self, group: &str, forced: Option<Forced>) {

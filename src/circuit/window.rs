@@ -44,10 +44,11 @@ impl Counts {
 }
 
 impl Window {
-    /// Counts one call. A window of another length than before starts anew.
+    /// Counts one call. Another length than before counts once the window is empty: policies of different windows that share
+    /// a group must not wipe out each other's calls.
     pub(crate) fn add(&mut self, now: Duration, length: Duration, success: bool) {
         let slice = (nanos(length) / SLICES as u64).max(1);
-        if slice != self.slice {
+        if slice != self.slice && self.counts(now).calls() == 0 {
             *self = Self {
                 slice,
                 latest: nanos(now) / slice,
@@ -129,6 +130,28 @@ mod tests {
         assert_eq!(window.counts(secs(666)), counts(0, 0));
         window.add(secs(666), MINUTE, false);
         assert_eq!(window.counts(secs(666)), counts(0, 1));
+    }
+
+    // R36
+    #[test]
+    fn another_length_counts_once_the_window_is_empty() {
+        let mut window = Window::default();
+        window.add(secs(600), MINUTE, false);
+        window.add(secs(606), MINUTE * 10, false);
+        assert_eq!(window.counts(secs(659)), counts(0, 2));
+        assert_eq!(window.counts(secs(660)), counts(0, 1));
+        window.add(secs(700), MINUTE * 10, false);
+        assert_eq!(window.counts(secs(1_199)), counts(0, 1));
+    }
+
+    #[test]
+    fn who_read_the_clock_before_another_counts_beside_it() {
+        let mut window = Window::default();
+        window.add(secs(606), MINUTE, false);
+        window.add(secs(600), MINUTE, true);
+        assert_eq!(window.counts(secs(600)), counts(1, 1));
+        assert_eq!(window.counts(secs(665)), counts(1, 1));
+        assert_eq!(window.counts(secs(666)), counts(0, 0));
     }
 
     #[test]

@@ -93,8 +93,7 @@ impl Facts {
         };
         let retry = !matches!(
             error.stop_reason(),
-            // An open circuit is not retried, however deep it is.
-            StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict | StopReason::CircuitOpen { .. }
+            StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict
         );
         Self {
             status: error.status(),

@@ -93,7 +93,7 @@ async fn a_refusal_is_an_error_at_once_that_names_the_circuit_and_the_time_left(
     );
     assert_eq!(
         error.to_string(),
-        "POST https://api.example.com/charges was not sent: circuit open"
+        "POST https://api.example.com/charges was not sent: circuit open for another 3s (https://api.example.com:443)"
     );
 }
 
@@ -436,12 +436,27 @@ async fn a_circuit_without_a_name_is_refused() {
 // field 47
 #[tokio::test(start_paused = true)]
 async fn the_open_circuit_of_a_nested_client_is_not_retried_and_no_failure_of_the_outer_one() {
-    let inner = tripped(one_attempt()).await;
+    let inner = client(one_attempt());
+    for _ in 0..4 {
+        let failing = Transport::always(refused());
+        inner
+            .get(URL)
+            .circuit("inner")
+            .send_with(failing.send())
+            .await
+            .unwrap_err();
+    }
     let outer = client(no_backoff().circuit_breaker(breaker()));
     let transport = Transport::always(answer(200));
-    let nested = |request: Request| inner.execute_with(request, transport.send());
+    let nested = |request: Request| {
+        RequestBuilder::from_parts(inner.clone(), request)
+            .circuit("inner")
+            .send_with(transport.send())
+    };
     let error = outer.post(URL).send_with(nested).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CircuitOpen);
+    assert_eq!(error.stop_reason(), StopReason::CircuitOpen { retry_in: secs(5) });
+    assert_eq!(error.circuit(), Some("inner"));
     assert_eq!(error.outcome(), Outcome::NotDone);
     let deliveries: Vec<_> = error.attempts().iter().map(|attempt| attempt.delivery()).collect();
     assert_eq!(deliveries, [Delivery::NotSent]);
@@ -461,4 +476,28 @@ async fn an_operation_that_was_refused_is_sent_later_with_its_key() {
         Some(transport.seen()[0].key()),
         operation.idempotency_key().map(|key| key.as_str())
     );
+}
+
+// field 53: to wait for others' probes would most likely lose it.
+#[tokio::test(start_paused = true)]
+async fn the_answer_is_given_back_where_all_places_of_probes_are_taken() {
+    let client = client(
+        Policy::builder()
+            .backoff(Backoff::constant(secs(1)))
+            .circuit_breaker(breaker()),
+    );
+    let slow = crate::transport::after(secs(6), answer(503));
+    let slow = client.get(URL).send_with(Transport::always(slow).send());
+    let others = async {
+        for _ in 0..4 {
+            let other = client.get(URL).max_attempts(1);
+            other.send_with(Transport::always(refused()).send()).await.unwrap_err();
+        }
+        sleep(secs(5)).await;
+        let probe = client.get(URL).send_with(Transport::always(hang()).send());
+        timeout(secs(4), probe).await.unwrap_err();
+    };
+    let (slow, ()) = tokio::join!(slow, others);
+    let attempts = slow.unwrap().attempts().unwrap().clone();
+    assert_eq!(attempts.stop_reason(), StopReason::CircuitOpen { retry_in: secs(5) });
 }

@@ -5,13 +5,13 @@
 
 use std::future::Future;
 use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
+use std::sync::Mutex;
 
 use reqwest::{Method, Request, Response};
 use steadfast::{
     AttemptError, CircuitBreaker, CircuitState, Client, Delivery, ErrorKind, Outcome, ResponseExt, RetryBudget,
-    StopReason,
+    StopReason, scope,
 };
-
 use tokio::time::sleep;
 
 use crate::transport::{
@@ -268,4 +268,73 @@ async fn the_circuit_of_an_inner_client_counts_where_the_outer_one_has_none() {
     let error = send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::CircuitOpen);
     assert_eq!(transport.seen().len(), 2);
+}
+
+// R39: whatever is between them.
+#[tokio::test(start_paused = true)]
+async fn a_group_inside_another_inside_itself_recovers_with_one_probe() {
+    let circuit = CircuitBreaker::default().minimum_throughput(1).half_open_probes(1);
+    let client = client(no_backoff().max_attempts(1).circuit_breaker(circuit));
+    let failing = Transport::always(answer(500));
+    client.get(URL).circuit("a").send_with(failing.send()).await.unwrap();
+    sleep(secs(5)).await;
+    let healthy = Transport::always(answer(200));
+    let (client, healthy) = (&client, &healthy);
+    let response = client.get(URL).circuit("a").send_with(move |_: Request| {
+        let inner = move |_: Request| client.get(URL).circuit("a").send_with(healthy.send());
+        client.get(URL).circuit("b").send_with(inner)
+    });
+    assert_eq!(response.await.unwrap().status(), 200);
+    assert_eq!(client.circuits().get("a").unwrap().state(), CircuitState::Closed);
+}
+
+// R37
+#[tokio::test(start_paused = true)]
+async fn a_task_that_outlives_its_attempt_is_guarded_like_any_other() {
+    let circuit = CircuitBreaker::default().minimum_throughput(1);
+    let client = client(no_backoff().max_attempts(1).circuit_breaker(circuit));
+    let kept = Mutex::new(None);
+    let failing = Transport::always(answer(500));
+    let keeping = |request: Request| {
+        *kept.lock().unwrap() = Some(scope::current());
+        failing.send()(request)
+    };
+    client.get(URL).send_with(keeping).await.unwrap();
+    let scope = kept.lock().unwrap().take().unwrap();
+    let healthy = Transport::always(answer(200));
+    let error = scope
+        .enter(client.get(URL).send_with(healthy.send()))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CircuitOpen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_also_stops_what_waits_inside_an_attempt() {
+    let client = client(no_backoff().max_attempts(1));
+    let transport = Transport::always(answer(200));
+    let (client, sent) = (&client, &transport);
+    let queued = client.get(URL).send_with(move |request: Request| async move {
+        sleep(secs(2)).await;
+        client.execute_with(request, sent.send()).await
+    });
+    let (result, ()) = tokio::join!(queued, async {
+        sleep(secs(1)).await;
+        client.circuits().force_open("https://api.example.com");
+    });
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::CircuitOpen);
+    assert_eq!(transport.seen().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_is_told_the_number_of_the_attempt_it_gets_through_both() {
+    let client = client(no_backoff().scope_headers(true));
+    let transport = Transport::always(answer(503));
+    nested(&client, &client, &transport, Method::GET).await.unwrap_err();
+    let numbers: Vec<_> = transport
+        .seen()
+        .iter()
+        .map(|seen| seen.header("steadfast-attempt").concat())
+        .collect();
+    assert_eq!(numbers, ["1", "2", "3"]);
 }

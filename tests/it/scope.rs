@@ -114,11 +114,17 @@ async fn where_something_else_repeats_the_call_there_is_one_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_final_anyway_says_so_in_a_scope_too() {
-    let client = client(no_backoff());
-    let transport = Transport::new([answer(200), answer(404)]);
-    let results = async { [get(&client, &transport).await, get(&client, &transport).await] };
+    let [client, once] = [client(no_backoff()), client(no_backoff().max_attempts(1))];
+    let transport = Transport::new([answer(200), answer(404), answer(503)]);
+    let results = async {
+        let [done, refused] = [get(&client, &transport).await, get(&client, &transport).await];
+        [done, refused, get(&once, &transport).await]
+    };
     let stops = scope::without_retries(results).await.map(|result| stop_reason(&result));
-    assert_eq!(stops, [StopReason::Done, StopReason::NotRetryable]);
+    assert_eq!(
+        stops,
+        [StopReason::Done, StopReason::NotRetryable, StopReason::MaxAttempts]
+    );
 }
 
 // R31

@@ -338,6 +338,84 @@ fn settings_may_change_from_call_to_call() {
     assert_eq!(walk.call(Failure).map(|change| change.to), Some(Open));
 }
 
+#[test]
+fn the_places_of_a_period_are_those_it_began_with() {
+    let mut walk = Walk::new(settings());
+    walk.trip();
+    walk.now += secs(5);
+    walk.call(Success);
+    // A policy of fewer probes has come to a period of three, and then again one of three.
+    walk.settings = settings().half_open_probes(1);
+    walk.call(Success);
+    assert_eq!(walk.state(), HalfOpen);
+    walk.settings = settings().half_open_probes(9);
+    assert_eq!(walk.call(Success).map(|change| change.to), Some(Closed));
+}
+
+// R36
+#[test]
+fn policies_of_different_windows_do_not_wipe_out_each_others_calls() {
+    let mut walk = Walk::new(settings());
+    for window in [30, 60, 30, 60] {
+        walk.settings = settings().window(secs(window));
+        walk.call(Failure);
+    }
+    assert_eq!(walk.state(), Open);
+}
+
+#[test]
+fn the_counts_of_a_half_open_circuit_are_those_of_its_probes() {
+    let mut walk = Walk::new(settings());
+    walk.trip();
+    walk.now += secs(5);
+    walk.calls([Success, Failure]);
+    let counts = walk.breaker.counts(walk.now);
+    assert_eq!((counts.successes, counts.failures), (1, 1));
+}
+
+#[test]
+fn only_an_open_circuit_has_a_time_until_its_probe() {
+    let mut walk = Walk::new(settings());
+    assert_eq!(walk.breaker.probe_in(walk.now), None);
+    walk.trip();
+    walk.now += secs(2);
+    assert_eq!(walk.breaker.probe_in(walk.now), Some(secs(3)));
+    walk.now += secs(60);
+    assert_eq!(walk.breaker.probe_in(walk.now), Some(Duration::ZERO));
+    walk.admit().unwrap();
+    assert_eq!(walk.breaker.probe_in(walk.now), None);
+}
+
+#[test]
+fn a_circuit_blocks_where_it_would_refuse() {
+    let mut walk = Walk::new(settings().half_open_probes(1));
+    let blocked = |walk: &Walk| walk.breaker.blocked_for(walk.now, &walk.settings);
+    assert_eq!(blocked(&walk), None);
+    walk.trip();
+    assert_eq!(blocked(&walk), Some(secs(5)));
+    walk.now += secs(5);
+    assert_eq!(blocked(&walk), Some(Duration::ZERO));
+    let probe = walk.admit().unwrap();
+    assert_eq!(blocked(&walk), Some(secs(5)));
+    walk.breaker.give_back(probe);
+    assert_eq!(blocked(&walk), None);
+    walk.breaker.force(Some(Forced::Open));
+    assert_eq!(blocked(&walk), Some(secs(5)));
+}
+
+#[test]
+fn to_say_the_same_again_changes_nothing() {
+    let mut walk = Walk::new(settings());
+    walk.breaker.force(Some(Forced::Closed));
+    walk.call(Failure);
+    assert_eq!(walk.breaker.force(Some(Forced::Closed)), None);
+    assert_eq!(walk.breaker.counts(walk.now).failures, 1);
+    walk.breaker.force(None);
+    walk.trip();
+    assert_eq!(walk.breaker.force(None), None);
+    assert_eq!(walk.state(), Open);
+}
+
 /// The circuit as one would explain it: all results there ever were in a list, and everything computed from that.
 struct Model {
     settings: CircuitBreaker,
