@@ -218,6 +218,18 @@ mod tests {
         assert_eq!(withdrawals(&bucket, NOW, limits), 6);
     }
 
+    // field 41
+    #[test]
+    fn a_ratio_that_is_no_binary_number_counts_in_full() {
+        let limits = limits(0.57, 60);
+        let bucket = Bucket::new();
+        withdrawals(&bucket, NOW, limits);
+        for _ in 0..100 {
+            bucket.deposit(NOW, limits);
+        }
+        assert_eq!(bucket.level(NOW), Some(57.0));
+    }
+
     #[test]
     fn a_full_bucket_takes_no_deposit() {
         let limits = limits(0.5, 3);

@@ -264,20 +264,24 @@ mod tests {
     fn above_the_bound_the_longest_idle_go_first_the_closed_before_the_open() {
         let registry = Registry::bounded(MIN_SWEPT * 2);
         let bound = SHARDS * MIN_SWEPT * 2;
-        registry.group(&name(0), NOW).force(Some(Forced::Open));
+        registry.group(&name(0), NOW).force(Some(Forced::Closed));
+        let in_use = registry.group(&name(501), NOW);
+        record(&registry, 502, NOW, Health::Success);
+        registry.group(&name(502), NOW * 2);
         for number in 1..=500 {
             record(&registry, number, NOW, Health::Failure);
         }
         // More than there is room for, all with a call in the window.
-        for number in 501..bound + 4_000 {
+        for number in 503..bound + 4_000 {
             let later = NOW + Duration::from_millis(number as u64 / 10);
             record(&registry, number, later, Health::Success);
         }
         assert!(len(&registry) <= bound, "{}", len(&registry));
         assert!(registry.evicted() >= 4_000, "{}", registry.evicted());
         let kept = |number| registry.get(&name(number)).is_some();
-        assert!((0..=500).all(kept));
-        assert!((501..600).all(|number| !kept(number)));
+        assert!((0..=502).all(kept));
+        assert!((503..600).all(|number| !kept(number)));
         assert!((bound + 3_900..bound + 4_000).all(kept));
+        drop(in_use);
     }
 }

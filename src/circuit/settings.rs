@@ -103,9 +103,9 @@ impl CircuitBreaker {
         self
     }
 
-    /// The longest open time, set or not.
+    /// The longest open time while probes fail. Where it is not set, it does not shorten `open_for`.
     pub(crate) fn longest(&self) -> Duration {
-        self.max_open_for.unwrap_or_else(|| MAX_OPEN_FOR.max(self.open_for))
+        self.max_open_for.unwrap_or(MAX_OPEN_FOR)
     }
 
     pub(crate) fn check(&self, violations: &mut Vec<PolicyViolation>) {

@@ -501,3 +501,22 @@ async fn the_answer_is_given_back_where_all_places_of_probes_are_taken() {
     let attempts = slow.unwrap().attempts().unwrap().clone();
     assert_eq!(attempts.stop_reason(), StopReason::CircuitOpen { retry_in: secs(5) });
 }
+
+// field 43
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_has_ended_keeps_its_place_until_the_verdict() {
+    let client = tripped(
+        no_backoff()
+            .max_attempts(1)
+            .circuit_breaker(breaker().half_open_probes(2)),
+    )
+    .await;
+    sleep(secs(5)).await;
+    send(&client, answer(200)).await.unwrap();
+    let probe = client.get(URL).send_with(Transport::always(hang()).send());
+    let (probe, ()) = tokio::join!(timeout(secs(1), probe), async {
+        refusal(send(&client, answer(200)).await);
+    });
+    probe.unwrap_err();
+    assert_next_probe_closes(&client, "the second").await;
+}

@@ -38,6 +38,7 @@ fn a_ratio_that_is_none_is_named_with_its_value() {
             [format!("budget ratio {text} is not a finite number of at least 0.001")]
         );
     }
+    assert_eq!(budget(0.0009, 50).len(), 1);
     let found = circuit(|circuit| circuit.failure_ratio(1.01));
     assert_eq!(found, ["failure_ratio 1.01 is not above 0 and at most 1"]);
 }

@@ -274,6 +274,14 @@ fn an_open_time_whose_bounds_are_the_same_is_fixed() {
     }
 }
 
+#[test]
+fn an_open_time_above_the_default_bound_stays_what_it_is() {
+    let mut walk = Walk::new(settings().half_open_probes(1).open_for(secs(90)));
+    walk.trip();
+    fail_a_probe(&mut walk, u64::MAX);
+    assert_eq!(walk.open_for(), secs(90));
+}
+
 // R39
 #[test]
 fn a_circuit_that_closed_starts_over_with_the_shortest_time() {
