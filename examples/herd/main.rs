@@ -15,7 +15,7 @@ use std::{env, fs};
 
 use chart::{Chart, SeriesLabelPosition};
 use contention::{Waits, contention};
-use outage::{Guards, Plan, outage};
+use outage::{Course, Guards, Plan, outage};
 use retry_after::{Arrivals, arrivals};
 use tokio::runtime::Builder;
 
@@ -149,17 +149,19 @@ fn study_outage(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut lines = Vec::new();
     for guards in Guards::ALL {
         let course = in_virtual_time(outage(guards, plan))??;
-        let recovery = match course.recovery() {
-            Some(seconds) => format!("{seconds} s"),
-            None => format!("not in {} s", plan.after),
-        };
-        let (load, peak) = (course.load_in_outage(), course.peak_after());
-        println!("{:<26}{load:>14.2} x{peak:>14.2} x{recovery:>16}", guards.name());
+        print_course(guards.name(), &course, plan);
         let points = course.arrivals.iter().enumerate();
         let points = points.map(|(second, arrivals)| (second as f64, f64::from(*arrivals)));
         lines.push((guards.name().to_owned(), points.collect()));
     }
     println!("\nRetries of all keep up the load that keeps the service from answering any of them.\n");
+    println!("The same load with the default budget, from fleets whose clients do less each\n");
+    for clients in [20, 200, 2_000, 20_000] {
+        let plan = Plan { clients, ..plan };
+        let course = in_virtual_time(outage(Guards::Budget, plan))??;
+        print_course(&format!("{clients} clients"), &course, plan);
+    }
+    println!("\nThe budget is each client's own: one that does less than its burst has no limit.\n");
     let chart = Chart {
         title: "Requests a second, silent from 20 s to 80 s, with room for a quarter more",
         x: "seconds",
@@ -168,6 +170,15 @@ fn study_outage(options: &Options) -> Result<(), Box<dyn Error>> {
         lines,
     };
     chart.draw(&options.out.join("outage.svg"))
+}
+
+fn print_course(name: &str, course: &Course, plan: Plan) {
+    let recovery = match course.recovery() {
+        Some(seconds) => format!("{seconds} s"),
+        None => format!("not in {} s", plan.after),
+    };
+    let (load, peak) = (course.load_in_outage(), course.peak_after());
+    println!("{name:<26}{load:>14.2} x{peak:>14.2} x{recovery:>16}");
 }
 
 fn study_retry_after(options: &Options) -> Result<(), Box<dyn Error>> {

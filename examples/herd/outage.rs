@@ -4,6 +4,9 @@
 //! has room for a quarter more. What comes beyond that waits in its queue, and is worked on even when its caller has given
 //! up: that is how retries keep a service down that is long since well. In the outage it accepts requests and never answers.
 //!
+//! A budget is each client's own. It adds its burst and its trickle to what the client does in the outage: little for one that
+//! does thousands of operations, and for one that does a handful it is no limit at all.
+//!
 //! The clients are the crate's own, over `send_with`, under the paused clock of tokio: no time passes but what they wait for.
 
 use std::io;
@@ -153,8 +156,8 @@ pub(crate) async fn outage(guards: Guards, plan: Plan) -> Result<Course, PolicyE
         fleet.spawn(async move {
             let mut operations = JoinSet::new();
             // One after the other, and no two clients at the same time.
-            for turn in 0..seconds * rate / clients {
-                let begins = Duration::from_secs(1) * (turn * clients + number) / rate;
+            for operation in (number..seconds * rate).step_by(clients as usize) {
+                let begins = Duration::from_secs(1) * operation / rate;
                 sleep_until(started + begins).await;
                 while operations.try_join_next().is_some() {}
                 let (client, service, successes) = (client.clone(), Arc::clone(&service), Arc::clone(&successes));

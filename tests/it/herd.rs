@@ -54,6 +54,21 @@ async fn a_fleet_with_the_defaults_adds_hardly_any_load_in_an_outage_and_no_wave
     assert_eq!(course.recovery(), Some(0));
 }
 
+// R31: burst and trickle of each client, so how much that is depends on how much each does.
+#[tokio::test(start_paused = true)]
+async fn what_a_fleet_adds_in_an_outage_is_at_most_the_burst_and_the_trickle_of_each_client() {
+    for clients in [2, 20, 100] {
+        let course = course(Guards::Budget, clients).await;
+        let operations_of_each = 100.0 * 60.0 / f64::from(clients);
+        let bound = 1.0 + (50.0 + 6.0) / operations_of_each;
+        assert!(
+            course.load_in_outage() <= bound,
+            "{clients}: {}",
+            course.load_in_outage()
+        );
+    }
+}
+
 // R39
 #[tokio::test(start_paused = true)]
 async fn a_fleet_with_circuits_leaves_the_service_alone_and_is_back_within_an_open_period() {
