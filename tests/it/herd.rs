@@ -112,27 +112,35 @@ async fn clients_that_were_told_the_same_come_back_apart_and_none_before_the_tim
     }
 }
 
-// The drawings of the README are what the example draws.
 #[tokio::test]
-async fn the_example_draws_what_it_prints_and_refuses_what_it_does_not_know() {
+async fn the_example_prints_and_draws_the_same_each_time() {
     let directory = std::env::temp_dir().join(format!("steadfast-herd-{}", std::process::id()));
-    let out = directory.to_str().unwrap();
-    let ran = run("herd", &["--quick", "--clients", "50", "--out", out]).await;
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.out.contains("full jitter"), "{}", ran.out);
-    for name in ["contention.svg", "outage.svg", "retry-after.svg"] {
-        let drawing = std::fs::read_to_string(directory.join(name)).unwrap();
-        assert!(drawing.contains("</svg>"), "{name}");
-        assert!(
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("docs/img")
-                .join(name)
-                .exists(),
-            "{name}"
-        );
+    let mut runs = Vec::new();
+    for name in ["one", "two"] {
+        let out = directory.join(name);
+        let ran = run("herd", &["--quick", "--clients", "50", "--out", out.to_str().unwrap()]).await;
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert!(ran.out.contains("full jitter"), "{}", ran.out);
+        let drawings = ["contention.svg", "outage.svg", "retry-after.svg"].map(|name| {
+            assert!(
+                Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join("docs/img")
+                    .join(name)
+                    .exists(),
+                "{name}"
+            );
+            let drawing = std::fs::read_to_string(out.join(name)).unwrap();
+            assert!(drawing.contains("</svg>"), "{name}");
+            drawing
+        });
+        runs.push((ran.out, drawings));
     }
     std::fs::remove_dir_all(directory).unwrap();
+    assert!(runs[0] == runs[1], "{}\n{}", runs[0].0, runs[1].0);
+}
 
+#[tokio::test]
+async fn the_example_refuses_what_it_does_not_know() {
     for arguments in [&["--clients", "0"][..], &["--seed", "x"], &["--seed"], &["--slow"]] {
         let ran = run("herd", arguments).await;
         assert_eq!(ran.code, Some(2), "{arguments:?}");
