@@ -114,3 +114,64 @@ impl Drop for Pass {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(3600);
+
+    fn settings() -> CircuitBreaker {
+        CircuitBreaker::default().minimum_throughput(1).half_open_probes(2)
+    }
+
+    fn admit(group: &Arc<Group>, now: Duration) -> Option<Pass> {
+        let mut pass = Pass::new(Arc::clone(group));
+        let admitted = pass.admit(now, &settings()).0.is_ok();
+        admitted.then_some(pass)
+    }
+
+    fn record(mut pass: Pass, health: Health, now: Duration) {
+        pass.record(health, now, &settings(), || 0);
+    }
+
+    /// A group whose circuit has opened, and when it lets probes through.
+    fn tripped() -> (Arc<Group>, Duration) {
+        let group = Arc::new(Group::new());
+        record(admit(&group, NOW).unwrap(), Health::Failure, NOW);
+        (group, NOW + Duration::from_secs(5))
+    }
+
+    // field 43
+    #[test]
+    fn a_probe_that_had_a_result_keeps_its_place() {
+        let (group, later) = tripped();
+        let [first, _second] = [admit(&group, later), admit(&group, later)].map(Option::unwrap);
+        record(first, Health::Success, later);
+        assert!(admit(&group, later).is_none());
+    }
+
+    // field 44
+    #[test]
+    fn a_pass_that_is_dropped_gives_back_leave_and_token() {
+        let limits = Limits { ratio: 0.2, burst: 1 };
+        let (group, later) = tripped();
+        let [mut first, _second] = [admit(&group, later), admit(&group, later)].map(Option::unwrap);
+        assert!(first.pay(later, limits));
+        drop(first);
+        assert!(admit(&group, later).is_some());
+        assert!(group.bucket().is_full(later));
+    }
+
+    // field 42
+    #[test]
+    fn a_token_that_is_spent_does_not_come_back() {
+        let limits = Limits { ratio: 0.2, burst: 1 };
+        let group = Arc::new(Group::new());
+        let mut pass = Pass::new(Arc::clone(&group));
+        assert!(pass.pay(NOW, limits));
+        pass.spend();
+        drop(pass);
+        assert!(!Pass::new(group).pay(NOW, limits));
+    }
+}
