@@ -284,4 +284,18 @@ mod tests {
         assert!((bound + 3_900..bound + 4_000).all(kept));
         drop(in_use);
     }
+
+    // field 49
+    #[test]
+    fn above_the_bound_what_an_operator_holds_outlasts_open_circuits() {
+        let registry = Registry::bounded(MIN_SWEPT);
+        registry.group(&name(0), NOW).force(Some(Forced::Closed));
+        registry.group(&name(1), NOW).force(Some(Forced::Open));
+        for number in 2..SHARDS * MIN_SWEPT * 3 {
+            let later = NOW + Duration::from_millis(number as u64);
+            record(&registry, number, later, Health::Failure);
+        }
+        let kept = |number| registry.get(&name(number)).is_some();
+        assert_eq!([0, 1, 2].map(kept), [true, true, false]);
+    }
 }
