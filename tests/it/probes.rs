@@ -13,7 +13,8 @@ const CALLERS: usize = 100;
 const PROBES: usize = 3;
 const URL: &str = "https://api.example.com/charges";
 
-/// A service that counts its requests and answers none before it is told to.
+/// A service that counts its requests and answers none before it is told to. It turns away those that should not have come,
+/// so that nobody waits for them.
 struct Service {
     seen: AtomicUsize,
     answers: Semaphore,
@@ -21,9 +22,11 @@ struct Service {
 
 impl Service {
     async fn serve(self: Arc<Self>, _: Request) -> Result<Response, std::io::Error> {
-        self.seen.fetch_add(1, SeqCst);
+        if self.seen.fetch_add(1, SeqCst) >= PROBES {
+            return Err(std::io::ErrorKind::QuotaExceeded.into());
+        }
         let answer = self.answers.acquire().await.expect("a service that runs");
-        drop(answer);
+        answer.forget();
         Ok(http::Response::new("").into())
     }
 }
@@ -82,8 +85,12 @@ async fn exactly_as_many_requests_as_probes_reach_the_service() {
             let error = callers.join_next().await.unwrap().unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::CircuitOpen, "round {round}");
         }
-        service.answers.add_permits(PROBES);
-        while let Some(probe) = callers.join_next().await {
+        // One after the other they are answered, and none of them leaves its place to somebody else.
+        for _ in 0..PROBES {
+            let late = client.get(URL).send_with(|request| Arc::clone(&service).serve(request));
+            assert_eq!(late.await.unwrap_err().kind(), ErrorKind::CircuitOpen, "round {round}");
+            service.answers.add_permits(1);
+            let probe = callers.join_next().await.expect("a probe");
             assert_eq!(probe.unwrap().unwrap().status(), 200, "round {round}");
         }
         assert_eq!(service.seen.load(SeqCst), PROBES, "round {round}");
