@@ -43,7 +43,7 @@ const NOW: Duration = Duration::from_secs(60);
 const ONE: Limits = Limits { ratio: 0.5, burst: 1 };
 
 fn main() {
-    let models: [(&str, fn()); 7] = [
+    let models: [(&str, fn()); 10] = [
         ("one of two threads gets the last token", the_last_token),
         (
             "tokens that are given back are neither lost nor doubled",
@@ -51,12 +51,18 @@ fn main() {
         ),
         ("deposits never fill a bucket above its burst", deposits),
         (
+            "withdrawal, refund and deposit add up, in any order",
+            all_that_moves_tokens,
+        ),
+        (
             "at the end of the open period there are as many probes as places",
             probes,
         ),
+        ("two places are two probes", two_places),
+        ("a probe that had a result keeps its place", a_place_kept),
         ("a place that is given back is taken once", a_place_given_back),
         ("a result from before the trip changes nothing", a_late_result),
-        ("who is refused by an operator's word holds no place", forced_open),
+        ("an operator's word ends what was let through before it", forced_open),
     ];
     for (promise, model) in models {
         loom::model(model);
@@ -101,18 +107,41 @@ fn deposits() {
     assert!(bucket.withdraw(NOW, ONE) && !bucket.withdraw(NOW, ONE));
 }
 
-fn settings() -> CircuitBreaker {
-    CircuitBreaker::default().minimum_throughput(1).half_open_probes(1)
+// field 41, field 42
+fn all_that_moves_tokens() {
+    let limits = Limits { ratio: 0.5, burst: 3 };
+    let group = Arc::new(Group::new());
+    for _ in 0..2 {
+        assert!(group.bucket().withdraw(NOW, limits));
+    }
+    let [paying, depositing] = [(); 2].map(|()| Arc::clone(&group));
+    let paying = thread::spawn(move || Pass::new(paying).pay(NOW, limits));
+    let depositing = thread::spawn(move || depositing.bucket().deposit(NOW, limits));
+    let spent = group.bucket().withdraw(NOW, limits);
+    let refunded = paying.join().unwrap();
+    depositing.join().unwrap();
+    // One of the two gets the token that is left. Who gives it back in between leaves it to the other.
+    assert!(spent || refunded);
+    let left = if spent { 0.5 } else { 1.5 };
+    assert_eq!(group.bucket().level(NOW), Some(left));
+}
+
+fn settings(places: u32) -> CircuitBreaker {
+    CircuitBreaker::default().minimum_throughput(1).half_open_probes(places)
 }
 
 fn admit(group: &Arc<Group>, now: Duration) -> Option<Pass> {
+    admit_to(group, now, 1)
+}
+
+fn admit_to(group: &Arc<Group>, now: Duration, places: u32) -> Option<Pass> {
     let mut pass = Pass::new(Arc::clone(group));
-    let admitted = pass.admit(now, &settings()).0.is_ok();
+    let admitted = pass.admit(now, &settings(places)).0.is_ok();
     admitted.then_some(pass)
 }
 
 fn record(mut pass: Pass, health: Health, now: Duration) {
-    pass.record(health, now, &settings(), || 0);
+    pass.record(health, now, &settings(1), || 0);
 }
 
 /// A group whose circuit has opened, and when it lets a probe through.
@@ -124,18 +153,42 @@ fn tripped() -> (Arc<Group>, Duration) {
 
 // field 43
 fn probes() {
+    assert_eq!(admitted_of_three(1), 1);
+}
+
+// field 43
+fn two_places() {
+    assert_eq!(admitted_of_three(2), 2);
+}
+
+fn admitted_of_three(places: u32) -> usize {
     let (group, later) = tripped();
     let threads: Vec<_> = (0..2)
         .map(|_| {
             let group = Arc::clone(&group);
-            thread::spawn(move || admit(&group, later))
+            thread::spawn(move || admit_to(&group, later, places))
         })
         .collect();
-    let own = admit(&group, later);
+    let own = admit_to(&group, later, places);
     let passes = threads.into_iter().map(|thread| thread.join().unwrap()).chain([own]);
     // All are held until all have asked.
     let passes: Vec<_> = passes.collect();
-    assert_eq!(passes.iter().flatten().count(), 1);
+    passes.iter().flatten().count()
+}
+
+// field 43
+fn a_place_kept() {
+    let (group, later) = tripped();
+    let [mut first, second] = [(); 2].map(|()| admit_to(&group, later, 2).unwrap());
+    let shared = Arc::clone(&group);
+    let (_, other) = both(
+        move || first.record(Health::Success, later, &settings(2), || 0),
+        move || admit_to(&shared, later, 2),
+    );
+    assert!(other.is_none());
+    assert_eq!(group.breaker().counts(later).successes, 1);
+    drop(second);
+    assert!(admit_to(&group, later, 2).is_some());
 }
 
 // field 44
@@ -167,16 +220,21 @@ fn a_late_result() {
 fn forced_open() {
     let (group, later) = tripped();
     let shared = Arc::clone(&group);
-    let (asked, _) = both(
-        move || admit(&shared, later).map(drop).is_some(),
+    let (before, _) = both(
+        move || admit(&shared, later),
         || {
             group.force(Some(Forced::Open));
+            assert!(group.is_forced_open());
             assert!(admit(&group, later).is_none());
-            group.force(None);
         },
     );
-    // Whoever was let through before or after: the circuit is closed and nobody holds anything.
-    let _ = asked;
+    // Who was let through before the word is of a period that has ended.
+    if let Some(before) = before {
+        record(before, Health::Failure, later);
+        assert_eq!(group.breaker().late(), 1);
+    }
+    assert_eq!(group.breaker().state(), CircuitState::Open);
+    group.force(None);
     assert_eq!(group.breaker().state(), CircuitState::Closed);
     assert!(admit(&group, later).is_some());
 }
