@@ -424,12 +424,14 @@ fn to_say_the_same_again_changes_nothing() {
     assert_eq!(walk.state(), Open);
 }
 
-/// The circuit as one would explain it: all results there ever were in a list, and everything computed from that.
+/// The circuit as one would explain it: all results of a state in a list, and everything computed from that.
 struct Model {
     settings: CircuitBreaker,
     state: CircuitState,
-    /// When the state began, or until when it lasts if it is open.
+    /// How long the open state lasts.
     until: u128,
+    /// How many probes the half-open state began with.
+    places: usize,
     /// The results of this state, with the time of each.
     results: Vec<(u128, bool)>,
     /// The permits of this state that are out.
@@ -446,12 +448,12 @@ impl Model {
     fn admit(&mut self, now: u128, permit: usize) -> bool {
         if self.state == Open && now >= self.until {
             self.enter(HalfOpen);
+            self.places = self.settings.half_open_probes as usize;
         }
-        let places = self.settings.half_open_probes as usize;
         let admitted = match self.state {
             Closed => true,
             Open => false,
-            HalfOpen => self.out.len() + self.results.len() < places,
+            HalfOpen => self.out.len() + self.results.len() < self.places,
         };
         if admitted {
             self.out.push(permit);
@@ -471,13 +473,10 @@ impl Model {
         }
         self.results.push((now, health == Success));
         let (lately, needed) = match self.state {
-            Closed => (self.lately(now), self.settings.minimum_throughput),
-            _ => (
-                self.results.iter().map(|(_, ok)| *ok).collect(),
-                self.settings.half_open_probes,
-            ),
+            Closed => (self.lately(now), self.settings.minimum_throughput as usize),
+            _ => (self.results.iter().map(|(_, ok)| *ok).collect(), self.places),
         };
-        if lately.len() < needed as usize {
+        if lately.len() < needed {
             return;
         }
         let failed = lately.iter().filter(|ok| !**ok).count();
@@ -521,6 +520,8 @@ enum Step {
     /// The permit of this number among all that were given out, whether it is still good or not.
     End(usize, Health, u64),
     Pass(u64),
+    /// To the settings of the other policy.
+    Change,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -531,28 +532,38 @@ fn step() -> impl Strategy<Value = Step> {
         // The latest are numbered from the end, so that most of them are still good.
         5 => (0..6_usize, health, random).prop_map(|(n, health, random)| Step::End(n, health, random)),
         2 => (0..40_000_u64).prop_map(Step::Pass),
+        1 => Just(Step::Change),
     ]
+}
+
+/// Those of two policies that share a circuit, and count over the same time.
+fn two_settings() -> impl Strategy<Value = [CircuitBreaker; 2]> {
+    let one = (1..=10_u32, 1..8_u32, 1..4_u32, 1..10_u64, 0..40_u64);
+    ([one.clone(), one], 1..40_u64).prop_map(|(both, window)| {
+        both.map(|(ratio, minimum, probes, open_for, longer)| {
+            CircuitBreaker::default()
+                .failure_ratio(f64::from(ratio) / 10.0)
+                .minimum_throughput(minimum)
+                .half_open_probes(probes)
+                .window(secs(window))
+                .open_for(secs(open_for))
+                .max_open_for(secs(open_for + longer))
+        })
+    })
 }
 
 proptest! {
     // R34, R36, R39, field 43, field 44, field 45
     #[test]
     fn a_circuit_does_what_a_list_of_everything_says(
-        steps in proptest::collection::vec(step(), 1..400),
-        ratio in 1..=10_u32, minimum in 1..8_u32, probes in 1..4_u32,
-        window in 1..40_u64, open_for in 1..10_u64, longest in 0..40_u64,
+        steps in proptest::collection::vec(step(), 1..400), settings in two_settings(), changes in any::<bool>(),
     ) {
-        let settings = CircuitBreaker::default()
-            .failure_ratio(f64::from(ratio) / 10.0)
-            .minimum_throughput(minimum)
-            .half_open_probes(probes)
-            .window(secs(window))
-            .open_for(secs(open_for))
-            .max_open_for(secs(open_for + longest));
+        let [settings, mut other] = settings;
         let mut model = Model {
             settings: settings.clone(),
             state: Closed,
             until: 0,
+            places: 0,
             results: Vec::new(),
             out: Vec::new(),
             open_periods: 0,
@@ -583,14 +594,22 @@ proptest! {
                     model.end(walk.now.as_nanos(), number, health, random);
                 }
                 Step::Pass(millis) => walk.now += Duration::from_millis(millis),
+                Step::Change if changes => {
+                    std::mem::swap(&mut walk.settings, &mut other);
+                    model.settings = walk.settings.clone();
+                }
+                Step::Change => {}
             }
             prop_assert_eq!(walk.state(), model.state);
             prop_assert_eq!(walk.breaker.late(), model.late);
-            if model.state == Closed {
-                let lately = model.lately(walk.now.as_nanos());
+            if model.state != Open {
+                let counted = match model.state {
+                    HalfOpen => model.results.iter().map(|(_, ok)| *ok).collect(),
+                    _ => model.lately(walk.now.as_nanos()),
+                };
                 let counts = walk.breaker.counts(walk.now);
-                let successes = lately.iter().filter(|ok| **ok).count();
-                prop_assert_eq!((counts.successes as usize, counts.calls() as usize), (successes, lately.len()));
+                let successes = counted.iter().filter(|ok| **ok).count();
+                prop_assert_eq!((counts.successes as usize, counts.calls() as usize), (successes, counted.len()));
             }
             let expected = (before.0 != walk.state()).then_some(Change {
                 from: before.0,
@@ -598,6 +617,16 @@ proptest! {
                 period: before.1 + 1,
             });
             prop_assert_eq!(change, expected);
+        }
+        // When nobody holds leave any more, the next one gets it, at the latest after the longest open time.
+        for leave in leaves.into_iter().flatten() {
+            walk.breaker.give_back(leave);
+        }
+        walk.now += walk.settings.longest().max(other.longest());
+        for settings in [walk.settings, other] {
+            let (answer, _) = walk.breaker.admit(walk.now, &settings);
+            prop_assert!(answer.is_ok());
+            answer.into_iter().for_each(|leave| walk.breaker.give_back(leave));
         }
     }
 }
