@@ -359,6 +359,7 @@ mod tests {
             circuits.force_open("payments");
             circuits.automatic("payments");
         }
+        drop(circuits);
         let first = changes.next().await.unwrap();
         assert_eq!(changes.missed(), CHANGES_KEPT as u64);
         assert_eq!(first.period(), CHANGES_KEPT as u64 + 1);
