@@ -5,7 +5,9 @@ use std::io;
 use std::io::ErrorKind::ConnectionReset;
 
 use reqwest::Body;
-use steadfast::{Backoff, Client, ErrorKind, Outcome, Policy, PolicyBuilder, ResponseExt, RetryBudget, StopReason};
+use steadfast::{
+    Backoff, CircuitBreaker, Client, ErrorKind, Outcome, Policy, PolicyBuilder, ResponseExt, RetryBudget, StopReason,
+};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -100,6 +102,17 @@ async fn answered_operations_fill_a_dry_budget_by_the_ratio() {
     retries_left(&client).await;
     requests(&client, 10, answer(200)).await;
     assert_eq!(retries_left(&client).await, 6);
+}
+
+// field 40
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_the_default_client_gets_a_retry_for_five_answers() {
+    let client = client(no_backoff());
+    retries_left(&client).await;
+    requests(&client, 4, answer(200)).await;
+    assert_eq!(retries_left(&client).await, 0);
+    requests(&client, 6, answer(200)).await;
+    assert_eq!(retries_left(&client).await, 2);
 }
 
 // field 40
@@ -208,6 +221,41 @@ async fn a_retry_that_is_not_made_gets_its_token_back() {
     let error = request.send_with(transport.send()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Request);
     assert_eq!(retries_left(&client_of_one).await, 1);
+}
+
+// field 42
+#[tokio::test(start_paused = true)]
+async fn a_retry_whose_wait_ended_too_late_gets_its_token_back() {
+    let policy = with_budget(0.2, 1).backoff(Backoff::constant(millis(100)));
+    let client = client(policy.deadline(millis(500)));
+    let transport = Transport::always(answer(503));
+    let call = client.get(URL).send_with(transport.send());
+    // Late enough for the deadline, and far too soon for the trickle.
+    let (result, ()) = tokio::join!(call, tokio::time::advance(secs(1)));
+    assert_eq!(result.unwrap_err().stop_reason(), StopReason::Deadline);
+    assert_eq!(transport.seen().len(), 1);
+    assert_eq!(retries_left(&client).await, 1);
+}
+
+// field 42, field 47
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_a_circuit_refuses_after_its_wait_gets_its_token_back() {
+    let circuit = CircuitBreaker::default().minimum_throughput(2);
+    let policy = with_budget(0.2, 1).backoff(Backoff::constant(secs(2)));
+    let client = client(policy.circuit_breaker(circuit));
+    let transport = Transport::always(answer(503));
+    let (result, _) = tokio::join!(client.get(URL).send_with(transport.send()), async {
+        sleep(secs(1)).await;
+        let other = client.get(URL).max_attempts(1);
+        other.send_with(Transport::always(refused()).send()).await
+    });
+    assert_eq!(
+        result.unwrap_err().stop_reason(),
+        StopReason::CircuitOpen { retry_in: secs(4) }
+    );
+    assert_eq!(transport.seen().len(), 1);
+    let circuit = client.circuits().get("https://api.example.com").unwrap();
+    assert_eq!(circuit.tokens(), Some(1.0));
 }
 
 #[tokio::test(start_paused = true)]
