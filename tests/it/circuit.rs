@@ -66,6 +66,30 @@ async fn a_service_that_recovers_has_its_traffic_back_after_the_open_time_and_on
     assert_eq!(send(&client, answer(200)).await.unwrap().status(), 200);
 }
 
+// R34
+#[tokio::test(start_paused = true)]
+async fn the_list_shows_every_state_and_the_time_until_the_probe() {
+    let client = tripped(one_attempt()).await;
+    let listed = || {
+        let [circuit] = &client.circuits().list()[..] else {
+            panic!("not one group")
+        };
+        (circuit.state(), circuit.retry_in(), circuit.calls())
+    };
+    assert_eq!(listed(), (CircuitState::Open, Some(secs(5)), 4));
+    sleep(secs(3)).await;
+    assert_eq!(listed(), (CircuitState::Open, Some(secs(2)), 4));
+    // Until somebody asks, it is open.
+    sleep(secs(3)).await;
+    assert_eq!(listed(), (CircuitState::Open, Some(secs(0)), 4));
+    let probe = |_: Request| async {
+        assert_eq!(listed(), (CircuitState::HalfOpen, None, 0));
+        Ok::<_, io::Error>(Response::from(http::Response::new("")))
+    };
+    client.get(URL).send_with(probe).await.unwrap();
+    assert_eq!(listed(), (CircuitState::Closed, None, 0));
+}
+
 // R37, field 47
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_an_error_at_once_that_names_the_circuit_and_the_time_left() {
@@ -189,6 +213,25 @@ async fn a_circuit_that_others_opened_in_the_wait_keeps_the_last_answer_in_the_e
     assert_eq!(error.retry_after(), Some(secs(1)));
     assert_eq!(error.circuit(), Some(GROUP));
     assert_eq!(transport.seen().len(), 1);
+}
+
+// field 53
+#[tokio::test(start_paused = true)]
+async fn a_circuit_that_others_opened_in_the_wait_keeps_the_last_failure_in_the_error() {
+    let waits = Backoff::constant(secs(2));
+    let client = client(Policy::builder().backoff(waits).circuit_breaker(breaker()));
+    let (first, ()) = tokio::join!(send(&client, fail(ConnectionReset)), async {
+        sleep(secs(1)).await;
+        for _ in 0..3 {
+            let other = client.get(URL).max_attempts(1);
+            other.send_with(Transport::always(refused()).send()).await.unwrap_err();
+        }
+    });
+    let error = refusal(first);
+    assert_eq!(error.kind(), ErrorKind::Reset);
+    assert_eq!(error.stop_reason(), StopReason::CircuitOpen { retry_in: secs(4) });
+    let source = error.source().unwrap().downcast_ref::<io::Error>();
+    assert_eq!(source.map(io::Error::kind), Some(ConnectionReset));
 }
 
 // R39: a wait that outlasts the open time ends in the probe.
@@ -407,6 +450,8 @@ async fn a_group_has_the_policy_that_was_made_for_it() {
     let client = Client::builder(reqwest::Client::new())
         .policy(policy(2))
         .policy_for("https://api.example.com", policy(3))
+        .policy_for("https://api.example.com:8443", policy(6))
+        .policy_for("http://api.example.com:80", policy(7))
         .policy_for("payments", policy(4))
         .build();
     let send = async |request: RequestBuilder| {
@@ -415,6 +460,8 @@ async fn a_group_has_the_policy_that_was_made_for_it() {
     };
     assert_eq!(send(client.get("https://www.example.com/")).await, 2);
     assert_eq!(send(client.get(URL)).await, 3);
+    assert_eq!(send(client.get("https://api.example.com:8443/charges")).await, 6);
+    assert_eq!(send(client.get("http://api.example.com/charges")).await, 7);
     assert_eq!(send(client.get(URL).circuit("payments")).await, 4);
     assert_eq!(send(client.get(URL).circuit("https://api.example.com:443/")).await, 3);
     // The request's own word is the last.
