@@ -4,7 +4,10 @@ use std::io::ErrorKind::ConnectionReset;
 use std::sync::{Mutex, OnceLock};
 
 use reqwest::{Request, Response};
-use steadfast::{Client, Error, ErrorKind, Operation, Outcome, RequestBuilder, ResponseExt, StopReason, scope};
+use steadfast::{
+    Attempts, Backoff, Client, Error, ErrorKind, Operation, Outcome, Policy, RequestBuilder, ResponseExt, StopReason,
+    scope,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::transport::{
@@ -47,6 +50,18 @@ async fn a_wait_longer_than_what_the_caller_has_left_is_not_made() {
     assert_eq!(stop_reason(&result), StopReason::RetryAfter { asked: secs(20) });
     assert_eq!(result.unwrap().status(), 429);
     assert_eq!(transport.elapsed(), secs(0));
+}
+
+// R32
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_its_own_that_is_longer_than_what_the_caller_has_left_is_not_made_either() {
+    let client = client(Policy::builder().backoff(Backoff::constant(secs(3))));
+    let transport = Transport::always(answer(503).body("busy"));
+    let deadline = Instant::now() + secs(2);
+    let result = scope::with_deadline(deadline, get(&client, &transport)).await;
+    assert_eq!(stop_reason(&result), StopReason::Deadline);
+    assert_eq!(result.unwrap().text().await.unwrap(), "busy");
+    assert_eq!((transport.seen().len(), transport.elapsed()), (1, secs(0)));
 }
 
 // R32
@@ -208,8 +223,8 @@ async fn a_task_takes_the_scope_along_if_it_is_told_to() {
     .await;
 }
 
-/// What an inner client makes of a 404 under the key it is given, after an attempt that may have acted.
-async fn inner_outcome(request: RequestBuilder) -> Outcome {
+/// What an inner client makes of an answer under the key it is given, after an attempt that may have acted.
+async fn inside(request: RequestBuilder, last: Step) -> Attempts {
     let inner = client(no_backoff());
     let transport = Transport::new([fail(ConnectionReset), answer(404)]);
     let (inner, sent, kept) = (&inner, &transport, &OnceLock::<Operation>::new());
@@ -218,21 +233,20 @@ async fn inner_outcome(request: RequestBuilder) -> Outcome {
         operation.send_with(sent.send())
     };
     request.send_with(nested).await.unwrap();
-    let response = kept
-        .get()
-        .unwrap()
-        .send_with(Transport::always(answer(404)).send())
-        .await;
-    response.unwrap().outcome().unwrap()
+    let operation = kept.get().unwrap();
+    let response = operation.send_with(Transport::always(last).send()).await.unwrap();
+    response.attempts().unwrap().clone()
 }
 
 // R10: that the service honours the key is no better known inside than outside.
 #[tokio::test(start_paused = true)]
 async fn an_inner_client_does_not_take_an_assumed_key_for_a_declared_one() {
     let outer = client(no_backoff());
-    assert_eq!(inner_outcome(outer.post(URL)).await, Outcome::Unknown);
-    let declared = outer.post(URL).idempotency_key(key("order-4711"));
-    assert_eq!(inner_outcome(declared).await, Outcome::NotDone);
+    let declared = || outer.post(URL).idempotency_key(key("order-4711"));
+    assert_eq!(inside(outer.post(URL), answer(404)).await.outcome(), Outcome::Unknown);
+    assert_eq!(inside(declared(), answer(404)).await.outcome(), Outcome::NotDone);
+    assert!(!inside(outer.post(URL), answer(200)).await.exactly_once());
+    assert!(inside(declared(), answer(200)).await.exactly_once());
 }
 
 fn told(transport: &Transport, name: &str) -> Vec<Vec<String>> {
@@ -250,6 +264,9 @@ async fn a_service_is_told_of_the_attempt_if_the_policy_says_so() {
     );
     let transport = Transport::always(after(secs(2), answer(503)));
     let by_hand = client.get(URL).header("steadfast-attempt", "99");
+    let by_hand = by_hand
+        .header("steadfast-remaining-ms", "99")
+        .header("steadfast-no-retry", "0");
     by_hand.send_with(transport.send()).await.unwrap();
     assert_eq!(told(&transport, scope::ATTEMPT.as_str()), [["1"], ["2"], ["3"]]);
     assert_eq!(
