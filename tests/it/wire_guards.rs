@@ -77,21 +77,33 @@ async fn a_port_where_nobody_listens_is_tried_hardly_more_often_than_there_are_o
 // R37, R35, field 48
 #[tokio::test]
 async fn with_a_circuit_a_dead_server_is_left_alone_and_another_one_is_not() {
-    let (dead, alive) = (
-        Server::repeat(Reply::status(503)).await,
-        Server::repeat(Reply::ok("here")).await,
-    );
-    let client = client(Policy::builder().circuit_breaker(CircuitBreaker::default()));
-    outage(&client, &dead.url("/")).await;
-    assert!(dead.requests().len() <= 100, "{}", dead.requests().len());
-    let before = dead.connections();
+    for reply in [Reply::status(503), Reply::new().reset()] {
+        let (dead, alive) = (Server::repeat(reply).await, Server::repeat(Reply::ok("here")).await);
+        let client = client(Policy::builder().circuit_breaker(CircuitBreaker::default()));
+        let (dead_url, alive_url) = (dead.url("/"), alive.url("/"));
+        tokio::join!(outage(&client, &dead_url), async {
+            for _ in 0..100 {
+                assert_eq!(client.get(&alive_url).send().await.unwrap().status(), 200);
+            }
+        });
+        assert!(dead.requests().len() <= 100, "{}", dead.requests().len());
+        assert_eq!(alive.requests().len(), 100);
+    }
+}
+
+// R37
+#[tokio::test]
+async fn a_refusal_opens_no_socket() {
+    let dead = Server::repeat(Reply::status(503).close()).await;
+    // So long that no probe is due, however slow the test.
+    let circuit = CircuitBreaker::default().minimum_throughput(1).open_for(ms(3_600_000));
+    let client = client(Policy::builder().max_attempts(1).circuit_breaker(circuit));
+    client.get(dead.url("/")).send().await.unwrap();
     for _ in 0..100 {
         let error = client.get(dead.url("/")).send().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::CircuitOpen);
-        assert_eq!(client.get(alive.url("/")).send().await.unwrap().status(), 200);
     }
-    assert_eq!(dead.connections(), before);
-    assert_eq!(alive.requests().len(), 100);
+    assert_eq!((dead.connections(), dead.requests().len()), (1, 1));
 }
 
 // R39
