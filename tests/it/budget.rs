@@ -282,6 +282,7 @@ async fn every_group_has_a_budget_of_its_own() {
     assert_eq!(retries(client.get(URL)).await, 0);
     assert_eq!(retries(client.get("https://api.example.com/another/path?x")).await, 0);
     assert_eq!(retries(client.get("http://api.example.com/charges")).await, 2);
+    assert_eq!(retries(client.get("http://api.example.com:443/charges")).await, 2);
     assert_eq!(retries(client.get("https://api.example.com:8443/charges")).await, 2);
     assert_eq!(retries(client.get("https://www.example.com/charges")).await, 2);
     assert_eq!(retries(client.get(URL).circuit("charges")).await, 2);

@@ -157,6 +157,7 @@ async fn the_circuit_of_one_group_says_nothing_of_another() {
     );
     for request in [
         client.get("http://api.example.com/charges"),
+        client.get("http://api.example.com:443/charges"),
         client.get("https://api.example.com:8443/charges"),
         client.get("https://www.example.com/charges"),
         client.get(URL).circuit("charges"),
