@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast::{CircuitBreaker, CircuitState, Client, ErrorKind, Policy, ResponseExt, StopReason};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::server::{Reply, Server};
 use crate::wire::{Refusing, client, ms};
@@ -121,20 +121,25 @@ async fn a_server_that_is_back_is_used_within_one_open_period() {
     let replies = vec![Reply::status(500); failures].into_iter();
     let server = Server::start(replies.chain(vec![Reply::ok("back"); 10])).await;
     let mut back_since = None;
-    let back = loop {
-        match client.get(server.url("/")).send().await {
-            Ok(response) if response.status() == 200 => break Instant::now(),
-            Ok(_) if server.requests().len() == failures => back_since = Some(Instant::now()),
-            Ok(_) => {}
-            Err(error) => {
-                let StopReason::CircuitOpen { retry_in } = error.stop_reason() else {
-                    panic!("{error}")
-                };
-                assert!(retry_in <= open_for, "{retry_in:?}");
-                tokio::time::sleep(retry_in).await;
+    let used = async {
+        loop {
+            match client.get(server.url("/")).send().await {
+                Ok(response) if response.status() == 200 => return Instant::now(),
+                Ok(_) if server.requests().len() == failures => back_since = Some(Instant::now()),
+                Ok(_) => {}
+                Err(error) => {
+                    let StopReason::CircuitOpen { retry_in } = error.stop_reason() else {
+                        panic!("{error}")
+                    };
+                    assert!(retry_in <= open_for, "{retry_in:?}");
+                    sleep(retry_in).await;
+                }
             }
         }
     };
+    let back = timeout(Duration::from_secs(30), used)
+        .await
+        .expect("the server to be used");
     // The first request after the outage was the one that succeeded.
     assert_eq!(server.requests().len(), failures + 1);
     let state = client.circuits().list()[0].state();
