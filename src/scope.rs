@@ -188,7 +188,8 @@ impl Scope {
             deadline: earlier(self.deadline, deadline),
             body_deadline: earlier(self.body_deadline, body_deadline),
             without_retries: self.without_retries || without_retries,
-            around: self.around.or(around),
+            // An attempt that is over has nothing on its books, and must not hide the one that is under way.
+            around: self.around.filter(|own| own.counted.strong_count() > 0).or(around),
         }
     }
 }

@@ -338,3 +338,23 @@ async fn a_service_is_told_the_number_of_the_attempt_it_gets_through_both() {
         .collect();
     assert_eq!(numbers, ["1", "2", "3"]);
 }
+
+// R39
+#[tokio::test(start_paused = true)]
+async fn the_scope_of_an_attempt_that_is_over_does_not_hide_the_one_under_way() {
+    let circuit = CircuitBreaker::default().minimum_throughput(1).half_open_probes(1);
+    let client = client(no_backoff().max_attempts(1).circuit_breaker(circuit));
+    let kept = Mutex::new(None);
+    let failing = Transport::always(answer(500));
+    let keeping = |request: Request| {
+        *kept.lock().unwrap() = Some(scope::current());
+        failing.send()(request)
+    };
+    client.get(URL).send_with(keeping).await.unwrap();
+    sleep(secs(5)).await;
+    let over = kept.lock().unwrap().take().unwrap();
+    let healthy = Transport::always(answer(200));
+    let entering = |request: Request| over.clone().enter(client.execute_with(request, healthy.send()));
+    let response = client.get(URL).send_with(entering).await.unwrap();
+    assert_eq!(response.status(), 200);
+}
