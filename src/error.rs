@@ -137,6 +137,15 @@ impl Error {
         error
     }
 
+    /// Method and URL as they are shown; empty for a request that has neither.
+    pub(crate) fn target(&self) -> &str {
+        &self.0.target
+    }
+
+    pub(crate) fn response(&self) -> Option<&Response> {
+        self.0.response.as_ref()
+    }
+
     /// What failed last.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

@@ -227,8 +227,20 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// A sender may make other requests beside this one, and fail over them: they say nothing of it.
+    fn disown(&self, facts: &mut Facts) {
+        if facts.about.is_some() && facts.are_of_another(&self.operation.target()) {
+            facts.forget_the_other();
+        } else if self.redirect(facts.answered.as_deref()) == Redirect::Astray {
+            facts.nested = None;
+        }
+    }
+
     fn qualify(&self, mut held: Held) -> Held {
         if let Held::Failure { error, .. } = &mut held {
+            if self.sender == Sender::Caller && !error.facts.stated {
+                self.disown(&mut error.facts);
+            }
             let Facts {
                 failure,
                 answered,

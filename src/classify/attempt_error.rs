@@ -13,6 +13,7 @@ use super::{Delivery, Finding};
 use crate::attempts::{Attempts, StopReason};
 use crate::error::{BoxError, Error, ErrorKind, causes};
 use crate::outcome::Outcome;
+use crate::redacted::Redacted;
 
 /// Why an attempt brought no answer, and what that proves.
 ///
@@ -39,6 +40,8 @@ pub(crate) struct Facts {
     pub(crate) retry_after: Option<Duration>,
     /// What a nested client tried.
     pub(crate) nested: Option<Attempts>,
+    /// The request it is about, where that is known: method and URL, or the URL alone, as errors show them.
+    pub(crate) about: Option<String>,
     /// The sender said what became of the request: no sign of ours speaks against that.
     pub(crate) stated: bool,
 }
@@ -51,6 +54,7 @@ impl From<Failure> for Facts {
             answered: None,
             retry_after: None,
             nested: None,
+            about: None,
             stated: false,
         }
     }
@@ -73,10 +77,19 @@ impl Facts {
 
     fn of_reqwest(error: &reqwest::Error) -> Self {
         let status = error.status();
-        Self {
-            status,
-            answered: error.url().filter(|_| status.is_some()).cloned().map(Box::new),
-            ..failure::of_reqwest(error).into()
+        let facts = Self::from(failure::of_reqwest(error));
+        match error.url() {
+            // Of an answer, it is the URL that redirects led to.
+            Some(url) if status.is_some() => Self {
+                status,
+                answered: Some(Box::new(url.clone())),
+                ..facts
+            },
+            url => Self {
+                status,
+                about: url.map(|url| Redacted(url).to_string()),
+                ..facts
+            },
         }
     }
 
@@ -95,14 +108,31 @@ impl Facts {
             error.stop_reason(),
             StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict
         );
+        let answered = error.response().map(|response| Box::new(response.url().clone()));
         Self {
             status: error.status(),
             retry_after: error.retry_after(),
             nested: Some(error.attempts().clone()),
+            about: answered.is_none().then(|| error.target().to_owned()),
+            answered,
             ..Failure::new(error.kind(), Finding { delivery, retry }).into()
         }
     }
+
+    /// Whether they are of another request than this one: a sender may make more than one.
+    pub(crate) fn are_of_another(&self, target: &str) -> bool {
+        let is_own = |about: &String| target == about || target.split_once(' ').is_some_and(|(_, url)| url == about);
+        self.about.as_ref().is_some_and(|about| !is_own(about))
+    }
+
+    /// What is left of them then: what became of this request is not known, and no answer is its own.
+    pub(crate) fn forget_the_other(&mut self) {
+        let mut failure = self.failure;
+        failure.finding.delivery = Delivery::Unknown;
+        *self = failure.into();
+    }
 }
+
 impl AttemptError {
     pub(crate) fn new(facts: impl Into<Facts>, source: BoxError) -> Self {
         let facts = facts.into();

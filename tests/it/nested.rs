@@ -5,12 +5,13 @@
 
 use std::future::Future;
 use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
+use std::pin::Pin;
 use std::sync::Mutex;
 
 use reqwest::{Method, Request, Response};
 use steadfast::{
-    AttemptError, CircuitBreaker, CircuitState, Client, Delivery, ErrorKind, Outcome, ResponseExt, RetryBudget,
-    StopReason, scope,
+    AttemptError, CircuitBreaker, CircuitState, Client, Delivery, ErrorKind, Outcome, RequestBuilder, ResponseExt,
+    RetryBudget, StopReason, scope,
 };
 use tokio::time::sleep;
 
@@ -357,4 +358,64 @@ async fn the_scope_of_an_attempt_that_is_over_does_not_hide_the_one_under_way() 
     let entering = |request: Request| over.clone().enter(client.execute_with(request, healthy.send()));
     let response = client.get(URL).send_with(entering).await.unwrap();
     assert_eq!(response.status(), 200);
+}
+
+/// What is told of a payment that was made, by a sender that then fails over something else. The number of payments comes with it.
+async fn after_paying(
+    request: RequestBuilder,
+    fail: impl Fn() -> BoxFuture<AttemptError> + Send + Sync,
+) -> (usize, Outcome) {
+    let service = Transport::always(answer(201));
+    let error = request
+        .send_with(|paid: Request| {
+            let (paying, failing) = (service.send()(paid), fail());
+            async move {
+                paying.await?;
+                Err::<Response, _>(failing.await)
+            }
+        })
+        .await
+        .unwrap_err();
+    (service.seen().len(), error.outcome())
+}
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The ways in which another request fails without anything being done.
+fn failures_of_another_request() -> [fn() -> BoxFuture<AttemptError>; 4] {
+    const OTHER: &str = "https://audit.example.com/";
+    async fn audit(client: &Client, step: Step) -> AttemptError {
+        let audit = client.post(OTHER).send_with(Transport::always(step).send());
+        audit.await.and_then(ResponseExt::into_result).unwrap_err().into()
+    }
+    [
+        || Box::pin(async { audit(&client(no_backoff()), refused()).await }),
+        || Box::pin(async { audit(&client(no_backoff()), answer(404).url(OTHER)).await }),
+        || {
+            Box::pin(async {
+                let client = client(no_backoff());
+                client.circuits().force_open("https://audit.example.com");
+                audit(&client, answer(200)).await
+            })
+        },
+        // Nobody listens at port 0.
+        || {
+            Box::pin(async {
+                let http = reqwest::Client::builder().no_proxy().build().unwrap();
+                http.post("http://127.0.0.1:0/").send().await.unwrap_err().into()
+            })
+        },
+    ]
+}
+
+// R10
+#[tokio::test]
+async fn a_failure_of_another_request_does_not_unmake_what_this_one_did() {
+    for fail in failures_of_another_request() {
+        let client = client(no_backoff());
+        let (payments, outcome) = after_paying(client.post(URL).without_idempotency_key(), fail).await;
+        assert_eq!((payments, outcome), (1, Outcome::Unknown));
+        let (_, outcome) = after_paying(client.post(URL), fail).await;
+        assert_eq!(outcome, Outcome::Unknown);
+    }
 }
