@@ -141,7 +141,9 @@ impl Guards {
     fn of_a_success(&self) {
         let now = self.registry.time(tokio::time::Instant::now());
         let mut pass = Pass::new(self.registry.group(&GroupName::of(&self.url), now));
-        pass.admit(now, &self.settings).0.expect("a closed circuit");
+        pass.admit(now, Duration::MAX, &self.settings)
+            .0
+            .expect("a closed circuit");
         black_box(pass.record(Health::Success, now, &self.settings, || 0));
         pass.group().bucket().deposit(now, self.limits);
     }
@@ -155,7 +157,7 @@ fn registry_of(groups: usize) -> Registry {
         let name = format!("https://tenant-{number}.api.example.com:443");
         let mut pass = Pass::new(registry.group(&GroupName::read(name), now));
         // Something to remember.
-        pass.admit(now, &settings).0.expect("a closed circuit");
+        pass.admit(now, Duration::MAX, &settings).0.expect("a closed circuit");
         pass.record(Health::Failure, now, &settings, || 0);
     }
     registry

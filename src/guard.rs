@@ -18,6 +18,9 @@ use crate::circuit::settings::CircuitBreaker;
 use crate::operation::Operation;
 use crate::scope::Scope;
 
+/// How much later than its time an attempt may end: timers are late, and threads busy.
+const LATENESS: Duration = Duration::from_secs(1);
+
 /// What clients can share: circuits and retry budgets.
 ///
 /// A client has its own, which its clones share. To share them among clients of different policies, give one's to the other:
@@ -116,15 +119,17 @@ impl<'a> Guard<'a> {
         Arc::downgrade(self.counted.insert(counted))
     }
 
-    /// Leave for the next attempt, or the time until it is worth asking again.
-    pub(crate) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
+    /// Leave for the next attempt, which has so much time, or the time until it is worth asking again.
+    pub(crate) fn admit(&mut self, now: Instant, limit: Duration) -> Result<(), Duration> {
         let Some(settings) = self.circuit else {
             return match self.held_open() {
                 Some(retry_in) => Err(retry_in),
                 None => Ok(()),
             };
         };
-        let (answer, change) = self.pass.admit(self.time(now), settings);
+        let now = self.time(now);
+        let over_at = now.saturating_add(limit).saturating_add(LATENESS);
+        let (answer, change) = self.pass.admit(now, over_at, settings);
         self.operation.circuits().tell(&self.operation.group(), change);
         answer.map_err(|refused| refused.retry_in)
     }

@@ -63,7 +63,7 @@ where
             Ok(limit) => limit,
             Err(reason) => return Err(run.not_begun(ErrorKind::Deadline, reason)),
         };
-        if let Err(retry_in) = run.guard.admit(started) {
+        if let Err(retry_in) = run.guard.admit(started, limit) {
             return Err(run.not_begun(ErrorKind::CircuitOpen, StopReason::CircuitOpen { retry_in }));
         }
         let request = match operation.next_request() {

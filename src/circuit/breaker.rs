@@ -100,14 +100,17 @@ enum Phase {
         /// Those that are under way or have ended with a result.
         admitted: u32,
         results: Counts,
+        /// When the last of those under way is over, if anybody still polls it.
+        over_at: Duration,
     },
 }
 
 impl Breaker {
-    /// Asks for an attempt at this moment. It may be the one that ends the open period.
+    /// Asks for an attempt at this moment, which will be over at another. It may be the one that ends the open period.
     pub(crate) fn admit(
         &mut self,
         now: Duration,
+        over_at: Duration,
         settings: &CircuitBreaker,
     ) -> (Result<Leave, Refused>, Option<Change>) {
         if self.forced == Some(Forced::Open) {
@@ -118,18 +121,43 @@ impl Breaker {
                 probes: settings.half_open_probes,
                 admitted: 0,
                 results: Counts::default(),
+                over_at,
             })),
             _ => None,
         };
+        self.drop_the_abandoned(now);
         let answer = match &mut self.phase {
             Phase::Closed => Ok(Leave(self.period)),
-            Phase::HalfOpen { probes, admitted, .. } if *admitted < *probes => {
+            Phase::HalfOpen {
+                probes,
+                admitted,
+                over_at: latest,
+                ..
+            } if *admitted < *probes => {
                 *admitted += 1;
+                *latest = over_at.max(*latest);
                 Ok(Leave(self.period))
             }
             Phase::HalfOpen { .. } | Phase::Open { .. } => Err(self.refusal(now, settings)),
         };
         (answer, change)
+    }
+
+    /// A probe that is over and has not ended is neither polled nor dropped by anybody. It must not keep its place for
+    /// ever: the period begins anew with the results it has, and what comes of such a probe is late.
+    fn drop_the_abandoned(&mut self, now: Duration) {
+        if let Phase::HalfOpen {
+            admitted,
+            results,
+            over_at,
+            ..
+        } = &mut self.phase
+        {
+            if *over_at < now && *admitted > results.calls() {
+                *admitted = results.calls();
+                self.period = self.period.wrapping_add(1);
+            }
+        }
     }
 
     /// What came of an attempt. `random` is asked for if the circuit opens.
@@ -203,9 +231,12 @@ impl Breaker {
         match self.phase {
             _ if self.forced == Some(Forced::Open) => Some(self.refusal(now, settings).retry_in),
             Phase::Open { until } => Some(until.saturating_sub(now)),
-            Phase::HalfOpen { probes, admitted, .. } if admitted >= probes => {
-                Some(self.refusal(now, settings).retry_in)
-            }
+            Phase::HalfOpen {
+                probes,
+                admitted,
+                over_at,
+                ..
+            } if admitted >= probes && over_at >= now => Some(self.refusal(now, settings).retry_in),
             Phase::HalfOpen { .. } | Phase::Closed => None,
         }
     }

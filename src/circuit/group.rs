@@ -74,9 +74,14 @@ impl Pass {
         &self.group
     }
 
-    /// Asks for leave to make an attempt.
-    pub(crate) fn admit(&mut self, now: Duration, settings: &CircuitBreaker) -> (Result<(), Refused>, Option<Change>) {
-        let (answer, change) = self.group.breaker().admit(now, settings);
+    /// Asks for leave to make an attempt, which will be over at a moment.
+    pub(crate) fn admit(
+        &mut self,
+        now: Duration,
+        over_at: Duration,
+        settings: &CircuitBreaker,
+    ) -> (Result<(), Refused>, Option<Change>) {
+        let (answer, change) = self.group.breaker().admit(now, over_at, settings);
         (answer.map(|leave| self.leave = Some(leave)), change)
     }
 
@@ -127,7 +132,7 @@ mod tests {
 
     fn admit(group: &Arc<Group>, now: Duration) -> Option<Pass> {
         let mut pass = Pass::new(Arc::clone(group));
-        let admitted = pass.admit(now, &settings()).0.is_ok();
+        let admitted = pass.admit(now, Duration::MAX, &settings()).0.is_ok();
         admitted.then_some(pass)
     }
 

@@ -197,7 +197,7 @@ mod tests {
     fn record(registry: &Registry, number: usize, now: Duration, health: Health) {
         let settings = CircuitBreaker::default().minimum_throughput(1);
         let mut pass = Pass::new(registry.group(&name(number), now));
-        pass.admit(now, &settings).0.unwrap();
+        pass.admit(now, Duration::MAX, &settings).0.unwrap();
         pass.record(health, now, &settings, || 0);
     }
 

@@ -569,3 +569,19 @@ async fn a_probe_that_has_ended_keeps_its_place_until_the_verdict() {
     probe.unwrap_err();
     assert_next_probe_closes(&client, "the second").await;
 }
+
+// field 44
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_kept_and_not_polled_does_not_keep_the_circuit_from_closing() {
+    let client = tripped(one_attempt()).await;
+    sleep(secs(5)).await;
+    let mut kept = Box::pin(client.get(URL).send_with(Transport::always(hang()).send()));
+    timeout(secs(1), &mut kept).await.unwrap_err();
+    // Ten seconds are the time of the attempt.
+    sleep(secs(9)).await;
+    refusal(send(&client, answer(200)).await);
+    sleep(secs(2)).await;
+    assert_next_probe_closes(&client, "kept").await;
+    assert_eq!(kept.await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(state(&client), CircuitState::Closed);
+}

@@ -11,6 +11,8 @@ const fn secs(secs: u64) -> Duration {
 }
 
 const NOW: Duration = secs(3600);
+/// Longer than any of these tests goes on, but for those of abandoned attempts.
+const ATTEMPT: Duration = secs(1 << 40);
 
 /// A circuit that opens at two failures of four.
 fn settings() -> CircuitBreaker {
@@ -34,7 +36,7 @@ impl Walk {
     }
 
     fn admit(&mut self) -> Result<Leave, Refused> {
-        self.breaker.admit(self.now, &self.settings).0
+        self.breaker.admit(self.now, self.now + ATTEMPT, &self.settings).0
     }
 
     fn record(&mut self, leave: Leave, health: Health) -> Option<Change> {
@@ -90,7 +92,7 @@ fn a_circuit_opens_lets_probes_through_and_closes() {
     walk.now += secs(5) - Duration::from_nanos(1);
     assert!(walk.admit().is_err());
     walk.now += Duration::from_nanos(1);
-    let (leave, change) = walk.breaker.admit(walk.now, &walk.settings);
+    let (leave, change) = walk.breaker.admit(walk.now, walk.now + ATTEMPT, &walk.settings);
     let change = change.unwrap();
     assert_eq!((change.from, change.to), (Open, HalfOpen));
 
@@ -346,6 +348,29 @@ fn settings_may_change_from_call_to_call() {
     assert_eq!(walk.call(Failure).map(|change| change.to), Some(Open));
 }
 
+// field 44
+#[test]
+fn a_probe_that_nobody_polls_or_drops_loses_its_place_when_its_time_is_over() {
+    let mut walk = Walk::new(settings().half_open_probes(2));
+    walk.trip();
+    walk.now += secs(5);
+    let over_at = walk.now + secs(10);
+    let mut admit = || walk.breaker.admit(walk.now, over_at, &walk.settings).0.unwrap();
+    let [ended, abandoned] = [admit(), admit()];
+    walk.record(ended, Success);
+    walk.now = over_at;
+    assert!(walk.breaker.admit(walk.now, over_at, &walk.settings).0.is_err());
+    assert!(walk.breaker.blocked_for(walk.now, &walk.settings).is_some());
+    walk.now += Duration::from_nanos(1);
+    assert_eq!(walk.breaker.blocked_for(walk.now, &walk.settings), None);
+    let probe = walk.admit().unwrap();
+    // It comes back after all: too late, and to no place.
+    walk.record(abandoned, Failure);
+    walk.breaker.give_back(abandoned);
+    assert!(walk.admit().is_err());
+    assert_eq!(walk.record(probe, Success).map(|change| change.to), Some(Closed));
+}
+
 #[test]
 fn the_places_of_a_period_are_those_it_began_with() {
     let mut walk = Walk::new(settings());
@@ -576,7 +601,7 @@ proptest! {
             let mut change = None;
             match step {
                 Step::Ask => {
-                    let (answer, changed) = walk.breaker.admit(walk.now, &walk.settings);
+                    let (answer, changed) = walk.breaker.admit(walk.now, walk.now + ATTEMPT, &walk.settings);
                     change = changed;
                     prop_assert_eq!(answer.is_ok(), model.admit(walk.now.as_nanos(), leaves.len()));
                     match answer {
@@ -624,7 +649,7 @@ proptest! {
         }
         walk.now += walk.settings.longest().max(other.longest());
         for settings in [walk.settings, other] {
-            let (answer, _) = walk.breaker.admit(walk.now, &settings);
+            let (answer, _) = walk.breaker.admit(walk.now, walk.now + ATTEMPT, &settings);
             prop_assert!(answer.is_ok());
             answer.into_iter().for_each(|leave| walk.breaker.give_back(leave));
         }
