@@ -55,6 +55,9 @@ mod circuit {
     pub(crate) mod settings;
     mod window;
 }
+#[allow(dead_code, unused_imports)]
+#[path = "../src/redacted.rs"]
+mod redacted;
 #[path = "../src/sync.rs"]
 mod sync;
 #[allow(dead_code)]

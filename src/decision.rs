@@ -236,9 +236,9 @@ impl<'a> Machine<'a> {
             (Delivery::Answered, false) => Some(StopReason::Done),
             (_, false) => Some(StopReason::NotRetryable),
             _ if !repeatable => Some(StopReason::NotReplaySafe),
-            _ if !self.terms.body_replayable => Some(StopReason::BodyNotReplayable),
             // An open circuit is not retried, however deep it is.
             _ if matches!(nested, Some(StopReason::CircuitOpen { .. })) => nested,
+            _ if !self.terms.body_replayable => Some(StopReason::BodyNotReplayable),
             _ if self.attempts >= self.policy.max_attempts() => Some(StopReason::MaxAttempts),
             _ if !self.retries => Some(StopReason::Scope),
             _ => None,

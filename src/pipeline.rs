@@ -332,7 +332,8 @@ impl<'a> Run<'a> {
     fn with_scope_headers(&self, mut request: Request, limit: Duration) -> Request {
         let policy = self.operation.policy();
         if policy.scope_headers() {
-            let repeated = policy.max_attempts() > 1 || !self.scope.allows_retries();
+            let repeats = policy.max_attempts() > 1 && self.operation.terms().body_replayable;
+            let repeated = repeats || !self.scope.allows_retries();
             let number = self.scope.number(self.machine.attempts());
             scope::tell(request.headers_mut(), number, limit, repeated);
         }

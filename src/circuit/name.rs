@@ -5,6 +5,8 @@ use std::fmt;
 
 use reqwest::Url;
 
+use crate::redacted::Redacted;
+
 /// By default the requests to one scheme, host and port are one group (R35).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GroupName<'a> {
@@ -24,16 +26,21 @@ impl<'a> GroupName<'a> {
     }
 
     /// A name as somebody wrote it. One that reads as an origin means the group of that origin, with or without its port.
+    ///
+    /// Names are shown. Of one that is a URL with more to it, user info, query and fragment are dropped: whoever gives
+    /// the URL of a request as its name does not mean to print its secrets.
     pub(crate) fn read(name: impl Into<Cow<'a, str>>) -> Self {
         let name = name.into();
-        if name.contains("://") {
-            if let Ok(url) = Url::parse(&name) {
-                if url.origin().is_tuple() && is_origin_only(&url) {
-                    return GroupName::of(&url).into_owned();
-                }
-            }
+        let url = if name.contains("://") {
+            Url::parse(&name).ok()
+        } else {
+            None
+        };
+        match url.filter(|url| matches!(url.scheme(), "http" | "https")) {
+            Some(url) if url.path() == "/" => GroupName::of(&url).into_owned(),
+            Some(url) => Self::Given(Redacted(&url).to_string().into()),
+            None => Self::Given(name),
         }
-        Self::Given(name)
     }
 
     /// The same name, borrowed.
@@ -58,15 +65,6 @@ impl<'a> GroupName<'a> {
             Self::Given(name) => GroupName::Given(name.into_owned().into()),
         }
     }
-}
-
-fn is_origin_only(url: &Url) -> bool {
-    matches!(url.scheme(), "http" | "https")
-        && url.path() == "/"
-        && url.username().is_empty()
-        && url.password().is_none()
-        && url.query().is_none()
-        && url.fragment().is_none()
 }
 
 impl fmt::Display for GroupName<'_> {
@@ -110,6 +108,24 @@ mod tests {
         ] {
             assert_eq!(GroupName::read(name), GroupName::of(&url), "{name}");
         }
+    }
+
+    // field 54
+    #[test]
+    fn the_secrets_of_a_url_are_no_part_of_a_name() {
+        let read = |name: &'static str| GroupName::read(name).to_string();
+        assert_eq!(
+            read("https://user:hunter2@api.example.com/"),
+            "https://api.example.com:443"
+        );
+        assert_eq!(
+            read("https://api.example.com/?token=hunter2#hunter2"),
+            "https://api.example.com:443"
+        );
+        assert_eq!(
+            read("https://user:hunter2@api.example.com/pay?token=hunter2"),
+            "https://api.example.com/pay"
+        );
     }
 
     #[test]

@@ -20,6 +20,8 @@ use super::name::GroupName;
 const SHARDS: usize = 64;
 /// In all, a hundred thousand groups and some more, as they do not spread evenly.
 const MAX_IN_SHARD: usize = 2048;
+/// The part of a full shard that is forgotten when it has no room left.
+const EVICTED_PART: usize = 16;
 /// The fewest groups of a shard that are worth being looked through.
 const MIN_SWEPT: usize = 32;
 
@@ -131,13 +133,22 @@ impl Registry {
         if groups.len() < self.max_in_shard {
             return;
         }
-        let free = groups.iter().filter(|entry| !entry.is_in_use());
-        if let Some(name) = free.min_by_key(|entry| entry.worth()).map(|entry| entry.name.clone()) {
-            if let Ok(entry) = groups.find_entry(self.hasher.hash_one(&name), |entry| entry.name == name) {
-                entry.remove();
-                self.evicted.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        // Many at once, since to find them costs a look at all.
+        let mut worths: Vec<_> = groups
+            .iter()
+            .filter(|entry| !entry.is_in_use())
+            .map(Entry::worth)
+            .collect();
+        let count = (self.max_in_shard / EVICTED_PART).min(worths.len());
+        let Some(last) = count.checked_sub(1) else { return };
+        let highest = *worths.select_nth_unstable(last).1;
+        let mut left = count;
+        groups.retain(|entry| {
+            let goes = left > 0 && !entry.is_in_use() && entry.worth() <= highest;
+            left -= usize::from(goes);
+            !goes
+        });
+        self.evicted.fetch_add((count - left) as u64, Ordering::Relaxed);
     }
 }
 

@@ -44,21 +44,25 @@ impl Counts {
 }
 
 impl Window {
-    /// Counts one call. Another length than before counts once the window is empty: policies of different windows that share
-    /// a group must not wipe out each other's calls.
+    /// Counts one call.
+    ///
+    /// Policies of different windows may share a group. A longer window takes over at once, with the calls of the one before; a
+    /// shorter one waits until the window is empty. So neither wipes out the other's calls.
     pub(crate) fn add(&mut self, now: Duration, length: Duration, success: bool) {
         let slice = (nanos(length) / SLICES as u64).max(1);
-        if slice != self.slice && self.counts(now).calls() == 0 {
-            *self = Self {
-                slice,
-                latest: nanos(now) / slice,
-                ..Self::default()
-            };
+        if slice != self.slice {
+            let counts = self.counts(now);
+            if slice > self.slice || counts.calls() == 0 {
+                *self = Self {
+                    slice,
+                    latest: nanos(now) / slice,
+                    ..Self::default()
+                };
+                *self.latest_slice() = counts;
+            }
         }
         self.roll(now);
-        if let Some(counts) = self.slices.get_mut(index(self.latest)) {
-            counts.add(success);
-        }
+        self.latest_slice().add(success);
     }
 
     /// All that is in it at this moment.
@@ -77,6 +81,12 @@ impl Window {
             }
         }
         total
+    }
+
+    fn latest_slice(&mut self) -> &mut Counts {
+        // There are `SLICES` slices, so the index is within them.
+        #[expect(clippy::indexing_slicing)]
+        &mut self.slices[index(self.latest)]
     }
 
     fn roll(&mut self, now: Duration) {
@@ -134,14 +144,25 @@ mod tests {
 
     // R36
     #[test]
-    fn another_length_counts_once_the_window_is_empty() {
+    fn a_longer_window_takes_over_with_the_calls_there_are() {
         let mut window = Window::default();
         window.add(secs(600), MINUTE, false);
         window.add(secs(606), MINUTE * 10, false);
-        assert_eq!(window.counts(secs(659)), counts(0, 2));
-        assert_eq!(window.counts(secs(660)), counts(0, 1));
-        window.add(secs(700), MINUTE * 10, false);
-        assert_eq!(window.counts(secs(1_199)), counts(0, 1));
+        assert_eq!(window.counts(secs(660)), counts(0, 2));
+        assert_eq!(window.counts(secs(1_199)), counts(0, 2));
+        assert_eq!(window.counts(secs(1_200)), counts(0, 0));
+    }
+
+    // R36
+    #[test]
+    fn a_shorter_window_waits_until_there_is_nothing_to_count() {
+        let mut window = Window::default();
+        window.add(secs(600), MINUTE * 10, false);
+        window.add(secs(1_199), MINUTE, false);
+        assert_eq!(window.counts(secs(1_199)), counts(0, 2));
+        window.add(secs(1_800), MINUTE, false);
+        assert_eq!(window.counts(secs(1_859)), counts(0, 1));
+        assert_eq!(window.counts(secs(1_860)), counts(0, 0));
     }
 
     #[test]

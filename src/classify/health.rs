@@ -5,7 +5,7 @@
 
 use http::StatusCode;
 
-use super::Finding;
+use super::{Delivery, Finding};
 use crate::circuit::breaker::Health;
 use crate::error::ErrorKind;
 
@@ -26,6 +26,8 @@ pub(crate) fn of_failure(kind: ErrorKind, finding: Finding, status: Option<Statu
         (ErrorKind::Request | ErrorKind::CircuitOpen | ErrorKind::Deadline, _) => Health::Ignored,
         // The stream of the request's own body, which no repeat would mend.
         (ErrorKind::Body, None) if !finding.retry => Health::Ignored,
+        // A sender says that it sent nothing, and it was no failure to connect: a full queue, a limit of its own.
+        (ErrorKind::Other, None) if finding.delivery == Delivery::NotSent => Health::Ignored,
         _ => Health::Failure,
     }
 }
@@ -33,7 +35,6 @@ pub(crate) fn of_failure(kind: ErrorKind, finding: Finding, status: Option<Statu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classify::Delivery;
 
     // field 47
     #[test]
@@ -68,6 +69,9 @@ mod tests {
         }
         let own_stream = of_failure(ErrorKind::Body, Finding::last(Delivery::Unknown), None);
         assert_eq!(own_stream, Health::Ignored);
+        let not_sent = Finding::retry(Delivery::NotSent);
+        assert_eq!(of_failure(ErrorKind::Other, not_sent, None), Health::Ignored);
+        assert_eq!(of_failure(ErrorKind::Connect, not_sent, None), Health::Failure);
     }
 
     #[test]

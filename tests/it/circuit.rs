@@ -6,12 +6,12 @@ use std::io::ErrorKind::{ConnectionReset, NotFound};
 
 use reqwest::{Body, Request, Response};
 use steadfast::{
-    Backoff, CircuitBreaker, CircuitState, Client, Delivery, Error, ErrorKind, Outcome, Policy, PolicyBuilder,
-    RequestBuilder, ResponseExt, RetryBudget, StopReason,
+    AttemptError, Backoff, CircuitBreaker, CircuitState, Client, Delivery, Error, ErrorKind, Outcome, Policy,
+    PolicyBuilder, RequestBuilder, ResponseExt, RetryBudget, StopReason,
 };
 use tokio::time::{sleep, timeout};
 
-use crate::transport::{Step, Transport, URL, answer, client, fail, hang, no_backoff, refused, secs};
+use crate::transport::{Step, Transport, URL, answer, client, fail, fail_with, hang, no_backoff, refused, secs};
 
 const GROUP: &str = "https://api.example.com:443";
 
@@ -584,4 +584,28 @@ async fn a_probe_that_is_kept_and_not_polled_does_not_keep_the_circuit_from_clos
     assert_next_probe_closes(&client, "kept").await;
     assert_eq!(kept.await.unwrap_err().kind(), ErrorKind::Timeout);
     assert_eq!(state(&client), CircuitState::Closed);
+}
+
+// field 46
+#[tokio::test(start_paused = true)]
+async fn what_a_sender_did_not_even_send_says_nothing_of_the_service() {
+    let client = client(one_attempt());
+    for _ in 0..10 {
+        let full = fail_with(|| AttemptError::not_sent("a full queue"));
+        send(&client, full).await.unwrap_err();
+    }
+    assert_eq!(client.circuits().get(GROUP).unwrap().calls(), 0);
+}
+
+// field 54
+#[tokio::test(start_paused = true)]
+async fn a_refusal_shows_no_secret_of_a_name() {
+    let client = client(no_backoff());
+    let name = "https://user:hunter2@api.example.com/pay?token=hunter2";
+    client.circuits().force_open(name);
+    let request = client.get(URL).circuit(name);
+    let error = refusal(request.send_with(Transport::always(answer(200)).send()).await);
+    let texts = format!("{error} {error:?} {:?} {:?}", error.circuit(), client.circuits().list());
+    assert!(texts.contains("https://api.example.com/pay"), "{texts}");
+    assert!(!texts.contains("hunter2"), "{texts}");
 }
