@@ -92,7 +92,8 @@ pub enum StopReason {
     },
     /// The circuit of the group is open.
     CircuitOpen {
-        /// The time until the circuit lets a probe through.
+        /// The time until the circuit lets a probe through. While its probes are under way, or somebody holds it open,
+        /// nobody knows that time: then it is the shortest open time, as a time to ask again.
         retry_in: Duration,
     },
     /// The service knows the key from another operation. It stays so for this key, and a new key would act again.

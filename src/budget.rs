@@ -32,8 +32,9 @@ const TRICKLE: u128 = 10;
 /// # Ok::<(), steadfast::PolicyError>(())
 /// ```
 ///
-/// The default is a ratio of 0.2 and a burst of 50. Whatever `max_attempts` says, in a total outage N operations send at
-/// most N + burst requests, and one more each ten seconds.
+/// The default is a ratio of 0.2 and a burst of 50. Whatever `max_attempts` says, in a total outage N operations of a client
+/// send at most N + burst requests, and one more each ten seconds. The budget is each client's own: where a client makes
+/// fewer operations than its burst, it is no limit, and many of them together need a smaller one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryBudget {
     pub(crate) limits: Option<Limits>,

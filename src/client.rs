@@ -252,7 +252,8 @@ impl ClientBuilder {
     }
 
     /// The policy of one group, in place of the client's: of the requests that name it with
-    /// [`circuit`](RequestBuilder::circuit), or of those to an origin, `https://api.example.com`, that name none.
+    /// [`circuit`](RequestBuilder::circuit), or of those to an origin, `https://api.example.com`, that name none. It takes
+    /// nothing from the client's.
     pub fn policy_for(mut self, group: impl Into<Cow<'static, str>>, policy: Policy) -> Self {
         self.policies.insert(GroupName::read(group), Arc::new(policy));
         self

@@ -34,7 +34,7 @@ pub(crate) fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<I
 #[non_exhaustive]
 pub enum ErrorKind {
     /// An answer with a status from 400 to 599, made an error by [`into_result`](crate::ResponseExt::into_result), or
-    /// the last answer, where the deadline passed in the wait after it.
+    /// the last answer, where the deadline passed or the circuit opened in the wait after it.
     Status,
     /// The request could not be built or may not be sent.
     Request,
@@ -50,7 +50,7 @@ pub enum ErrorKind {
     Reset,
     /// The body of the answer did not arrive whole, or the stream of the request's body failed.
     Body,
-    /// The circuit of the group was open, and no attempt was made.
+    /// A circuit was open, and no request was sent.
     CircuitOpen,
     /// No attempt could be started before the deadline.
     Deadline,

@@ -181,7 +181,7 @@ impl RequestBuilder {
     }
 
     /// The group of this operation, whose circuit and retry budget it shares with all others of the same name. Without one it
-    /// belongs to its origin: scheme, host and port (R35).
+    /// belongs to its origin: scheme, host and port (R35). The name is shown in errors and events; an empty one is refused.
     pub fn circuit(mut self, group: impl Into<Cow<'static, str>>) -> Self {
         self.settings.group = Some(GroupName::read(group));
         self
@@ -259,6 +259,10 @@ impl RequestBuilder {
     /// The request it is given has a timeout so long that the limit of the attempt is the only one that counts. Where
     /// nothing makes a repeat harmless (no key, a method that is not idempotent) its body is a stream, also where the
     /// caller gave bytes: `try_clone` is `None` then.
+    ///
+    /// It is called in the [`scope`](crate::scope) of the attempt, so that a client inside it keeps within the attempt and
+    /// leaves repeating to this one. A task it spawns is out of it, unless it [enters](crate::Scope::enter) it: there
+    /// both repeat, and both ask the circuit of their group, for two places of probes.
     ///
     /// # Errors
     ///

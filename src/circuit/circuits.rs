@@ -73,8 +73,11 @@ impl Circuits {
         Some(CircuitStatus::of(&name, &found, self.time(Instant::now())))
     }
 
-    /// Refuses the attempts of a group until [`automatic`](Circuits::automatic) or
-    /// [`force_closed`](Circuits::force_closed), also under policies that have no circuit.
+    /// Refuses the attempts of a group, also under policies that have no circuit, until
+    /// [`automatic`](Circuits::automatic) or [`force_closed`](Circuits::force_closed).
+    ///
+    /// Attempts under way go on, and waits are slept to their end. Requests to the same origin that name another group
+    /// are not refused.
     pub fn force_open(&self, group: &str) {
         self.force(group, Some(Forced::Open));
     }
@@ -219,7 +222,7 @@ impl CircuitStatus {
         self.calls
     }
 
-    /// The tokens of the retry budget; `None` if no policy with a budget has used the group.
+    /// The tokens of the retry budget; `None` until an answer or a retry has been counted.
     pub fn tokens(&self) -> Option<f64> {
         self.tokens
     }
@@ -275,7 +278,7 @@ pub struct CircuitChanges {
 }
 
 impl CircuitChanges {
-    /// The next change; `None` when the client and its clones are gone. Dropping the future loses no change.
+    /// The next change; `None` when the client is gone, and with it its clones and those of its `Circuits` and `Pipeline`. Dropping the future loses no change.
     pub async fn next(&mut self) -> Option<CircuitChange> {
         loop {
             match self.receiver.recv().await {

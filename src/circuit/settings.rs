@@ -19,8 +19,13 @@ const LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 /// *opens*: attempts are refused at once. After `open_for` it is *half-open* and lets a few probes through; they close it,
 /// or open it again for longer (R34).
 ///
-/// A failure is an attempt that ended without an answer, or with a status from 500; the attempt timeout is one too, and
-/// so is the deadline. A 429 and an attempt that was dropped count as nothing. Every other answer is a success.
+/// A failure is an attempt that ended without a whole answer, or with a status from 500; the attempt timeout is one too, and
+/// so is the deadline. A 429, an attempt that was dropped, and one that failed on our own side (a body that could not be
+/// made or read, a sender that sent nothing, the open circuit of a client inside) count as nothing. Every other answer is
+/// a success.
+///
+/// The settings are those of the policy that asks, and the circuit is the group's: give one group one policy, with
+/// [`policy_for`](crate::ClientBuilder::policy_for).
 ///
 /// ```
 /// use std::time::Duration;

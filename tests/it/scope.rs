@@ -3,7 +3,7 @@
 use std::io::ErrorKind::ConnectionReset;
 use std::sync::{Mutex, OnceLock};
 
-use reqwest::{Request, Response};
+use reqwest::{Body, Request, Response};
 use steadfast::{
     Attempts, Backoff, Client, Error, ErrorKind, Operation, Outcome, Policy, RequestBuilder, ResponseExt, StopReason,
     scope,
@@ -283,9 +283,14 @@ async fn a_service_is_told_not_to_repeat_only_where_somebody_before_it_does() {
     get(&once, &transport).await.unwrap();
     scope::without_retries(get(&once, &transport)).await.unwrap();
     let none: [&str; 0] = [];
+    // A stream is sent once, whatever the policy says.
+    let stream = Body::wrap(http_body_util::Full::new(bytes::Bytes::from("x")));
+    let client = client(no_backoff().scope_headers(true));
+    client.post(URL).body(stream).send_with(transport.send()).await.unwrap();
     let told = told(&transport, scope::NO_RETRY.as_str());
     assert_eq!(told[0], none);
     assert_eq!(told[1], ["1"]);
+    assert_eq!(told[2], none);
 }
 
 #[tokio::test(start_paused = true)]
