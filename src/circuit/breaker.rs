@@ -327,4 +327,6 @@ fn fails(counts: Counts, settings: &CircuitBreaker) -> bool {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
