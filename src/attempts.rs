@@ -142,6 +142,7 @@ pub(crate) struct Record {
     pub(crate) exactly_once: bool,
     pub(crate) elapsed: Duration,
     pub(crate) key: Option<IdempotencyKey>,
+    pub(crate) replayed: Option<bool>,
     /// The group of the circuit that stopped the operation, if one did.
     pub(crate) circuit: Option<String>,
 }
@@ -162,6 +163,7 @@ impl Record {
             exactly_once: evidence.exactly_once(),
             elapsed: Duration::ZERO,
             key,
+            replayed: None,
             circuit: None,
         }
         .into()
@@ -218,8 +220,8 @@ impl Attempts {
     /// Whether the operation can have acted at most once.
     ///
     /// That is so where at most one attempt can have acted, counting earlier `send()`s of the same operation, where the
-    /// caller gave the key (which is the caller's word that the service honours it), and for safe methods, which do
-    /// not act. A key this crate made is only as good as the service.
+    /// caller declared a contract or gave the key (which is the caller's word that the service honours it), and for safe methods,
+    /// which do not act. A key this crate made under no declared contract is only as good as the service.
     pub fn exactly_once(&self) -> bool {
         self.record.exactly_once
     }
@@ -234,10 +236,11 @@ impl Attempts {
         self.record.key.as_ref()
     }
 
-    /// Whether the answer is the stored one of an earlier attempt; `None` where the contract of the service does not
-    /// say how it marks that, as the default contract does not.
+    /// Whether the answer is the stored one of an earlier request with the same key (R61, R64, R65). `None` where the contract of
+    /// the service does not say how that shows, as the default does not, where no answer came, and where only a body that was
+    /// handed over could tell. A replay that nothing marks is a success like any other (R66).
     pub fn replayed(&self) -> Option<bool> {
-        None
+        self.record.replayed
     }
 }
 

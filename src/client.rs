@@ -13,9 +13,12 @@ use reqwest::{IntoUrl, Method, Request, Response};
 
 use crate::circuit::circuits::Circuits;
 use crate::circuit::name::GroupName;
+use crate::classifier::{Classifier, Classifiers};
 use crate::classify::attempt_error::AttemptError;
-use crate::error::Error;
+use crate::error::{BoxError, Error};
 use crate::guard::Pipeline;
+use crate::hook::BeforeAttempt;
+use crate::idempotency::contract::IdempotencyContract;
 use crate::operation::Operation;
 use crate::policy::Policy;
 use crate::redirect;
@@ -47,11 +50,21 @@ struct Inner {
     http: reqwest::Client,
     tells_redirects: bool,
     policy: Arc<Policy>,
-    /// Of the groups that have one of their own.
-    policies: HashMap<GroupName<'static>, Arc<Policy>>,
+    contract: Option<Arc<IdempotencyContract>>,
+    /// Of the groups that have settings of their own.
+    groups: HashMap<GroupName<'static>, GroupSettings>,
+    classifiers: Classifiers,
+    before_attempt: Option<BeforeAttempt>,
     pipeline: Pipeline,
     /// Where waits are drawn from; `None` is the generator of the thread.
     seeded: Option<Mutex<StdRng>>,
+}
+
+/// What the operations of one group have in place of the client's.
+#[derive(Clone, Debug, Default)]
+struct GroupSettings {
+    policy: Option<Arc<Policy>>,
+    contract: Option<Arc<IdempotencyContract>>,
 }
 
 impl Client {
@@ -66,7 +79,10 @@ impl Client {
             http,
             tells_redirects: false,
             policy: Policy::default(),
-            policies: HashMap::new(),
+            contract: None,
+            groups: HashMap::new(),
+            classifiers: Classifiers::default(),
+            before_attempt: None,
             pipeline: None,
             seed: None,
         }
@@ -193,12 +209,30 @@ impl Client {
         self.inner.tells_redirects
     }
 
-    /// The policy of the operations of a group that do not bring their own.
-    pub(crate) fn policy(&self, group: &GroupName<'_>) -> Arc<Policy> {
-        let Inner { policy, policies, .. } = &*self.inner;
-        // Most clients have one policy, and no need to look for the name.
-        let own = if policies.is_empty() { None } else { policies.get(group) };
-        Arc::clone(own.unwrap_or(policy))
+    /// What the operations of a group have that do not bring their own: the policy, and the contract if one is declared.
+    pub(crate) fn settings_of(&self, group: &GroupName<'_>) -> (Arc<Policy>, Option<Arc<IdempotencyContract>>) {
+        let Inner {
+            policy,
+            contract,
+            groups,
+            ..
+        } = &*self.inner;
+        // Most clients have the same for all, and no need to look for the name.
+        let own = if groups.is_empty() { None } else { groups.get(group) };
+        let own_policy = own.and_then(|own| own.policy.as_ref());
+        let own_contract = own.and_then(|own| own.contract.as_ref());
+        (
+            Arc::clone(own_policy.unwrap_or(policy)),
+            own_contract.or(contract.as_ref()).cloned(),
+        )
+    }
+
+    pub(crate) fn classifiers(&self) -> &Classifiers {
+        &self.inner.classifiers
+    }
+
+    pub(crate) fn before_attempt(&self) -> Option<&BeforeAttempt> {
+        self.inner.before_attempt.as_ref()
     }
 
     /// The random bits of one wait.
@@ -239,7 +273,10 @@ pub struct ClientBuilder {
     http: reqwest::Client,
     tells_redirects: bool,
     policy: Policy,
-    policies: HashMap<GroupName<'static>, Arc<Policy>>,
+    contract: Option<Arc<IdempotencyContract>>,
+    groups: HashMap<GroupName<'static>, GroupSettings>,
+    classifiers: Classifiers,
+    before_attempt: Option<BeforeAttempt>,
     pipeline: Option<Pipeline>,
     seed: Option<u64>,
 }
@@ -255,7 +292,63 @@ impl ClientBuilder {
     /// [`circuit`](RequestBuilder::circuit), or of those to an origin, `https://api.example.com`, that name none. It takes
     /// nothing from the client's.
     pub fn policy_for(mut self, group: impl Into<Cow<'static, str>>, policy: Policy) -> Self {
-        self.policies.insert(GroupName::read(group), Arc::new(policy));
+        self.group(group).policy = Some(Arc::new(policy));
+        self
+    }
+
+    /// What the service promises about idempotency keys, declared for every operation that does not bring its own contract.
+    ///
+    /// For a client of one service. Where one client calls several, declare it for their groups.
+    pub fn idempotency(mut self, contract: IdempotencyContract) -> Self {
+        self.contract = Some(Arc::new(contract));
+        self
+    }
+
+    /// What the service behind one group promises, in place of what is declared for the client. Groups are named as for
+    /// [`policy_for`](ClientBuilder::policy_for).
+    pub fn idempotency_for(mut self, group: impl Into<Cow<'static, str>>, contract: IdempotencyContract) -> Self {
+        self.group(group).contract = Some(Arc::new(contract));
+        self
+    }
+
+    fn group(&mut self, group: impl Into<Cow<'static, str>>) -> &mut GroupSettings {
+        self.groups.entry(GroupName::read(group)).or_default()
+    }
+
+    /// Adds a classifier, which is asked after every attempt: see [`classifier`](crate::classifier). It may be called more than
+    /// once.
+    pub fn classifier(mut self, classifier: impl Classifier + 'static) -> Self {
+        self.classifiers.add(classifier);
+        self
+    }
+
+    /// Prepares the request of each attempt, whose number counts from 1: a signature, a token that is fetched anew, a trace
+    /// context. It may wait and fail.
+    ///
+    /// ```
+    /// # use steadfast::reqwest::header::AUTHORIZATION;
+    /// # async fn token() -> Result<steadfast::reqwest::header::HeaderValue, std::io::Error> { unimplemented!() }
+    /// # fn f(http: steadfast::reqwest::Client) {
+    /// let client = steadfast::Client::builder(http)
+    ///     .before_attempt(|mut request, _number| async move {
+    ///         request.headers_mut().insert(AUTHORIZATION, token().await?);
+    ///         Ok(request)
+    ///     })
+    ///     .build();
+    /// # }
+    /// ```
+    ///
+    /// It sees the request as it would be sent, key and all, but for a body that is a stream. It may change headers, URL and
+    /// version. The key is put back where it is lost or changed, and a request whose method or body is another is refused.
+    /// The time it takes is the attempt's. It runs in the span of the attempt, before anything is spent on it: where it
+    /// fails there is no attempt, the operation ends with an error of the kind `Request`, and what earlier attempts met stays
+    /// with that. Set again, it takes the place of the one before.
+    pub fn before_attempt<F, Fut>(mut self, hook: F) -> Self
+    where
+        F: Fn(Request, u32) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Request, BoxError>> + Send + 'static,
+    {
+        self.before_attempt = Some(BeforeAttempt::new(hook));
         self
     }
 
@@ -278,7 +371,10 @@ impl ClientBuilder {
                 http: self.http,
                 tells_redirects: self.tells_redirects,
                 policy: Arc::new(self.policy),
-                policies: self.policies,
+                contract: self.contract,
+                groups: self.groups,
+                classifiers: self.classifiers,
+                before_attempt: self.before_attempt,
                 pipeline: self.pipeline.unwrap_or_default(),
                 seeded: self.seed.map(|seed| Mutex::new(StdRng::seed_from_u64(seed))),
             }),

@@ -13,8 +13,10 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::attempts::{Attempts, StopReason};
+use crate::classifier::Verdict;
 use crate::classify::status::{self, Circumstances};
 use crate::classify::{Delivery, Finding};
+use crate::idempotency::contract::Meaning;
 use crate::outcome::{Evidence, Exhibit, Outcome};
 use crate::policy::Policy;
 use crate::redirect::Redirect;
@@ -29,7 +31,10 @@ pub(crate) struct Terms {
     pub(crate) safety: ReplaySafety,
     /// Another attempt can send the same body.
     pub(crate) body_replayable: bool,
+    /// The request carries a key.
     pub(crate) keyed: bool,
+    /// How long the service remembers it.
+    pub(crate) retention: Option<Duration>,
 }
 
 /// How one attempt ended.
@@ -42,6 +47,8 @@ pub(crate) enum Ending<'a> {
         redirect: Redirect,
         /// What a nested client tried for it.
         nested: Option<&'a Attempts>,
+        /// What the contract of the service makes of it.
+        meaning: Option<Meaning>,
     },
     /// A 2xx whose body did not arrive.
     BodyLost {
@@ -83,6 +90,13 @@ impl<'a> Ending<'a> {
         }
     }
 
+    fn meaning(&self) -> Option<Meaning> {
+        match *self {
+            Ending::Answer { meaning, .. } => meaning,
+            Ending::BodyLost { .. } | Ending::Failure { .. } => None,
+        }
+    }
+
     fn redirect(&self) -> Redirect {
         match *self {
             Ending::Answer { redirect, .. } | Ending::BodyLost { redirect, .. } | Ending::Failure { redirect, .. } => {
@@ -104,6 +118,8 @@ impl<'a> Ending<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Judgement {
     pub(crate) delivery: Delivery,
+    /// Another attempt might end differently, whether one is allowed or not.
+    pub(crate) retryable: bool,
     pub(crate) next: Next,
 }
 
@@ -126,6 +142,8 @@ pub(crate) struct Machine<'a> {
     retries: bool,
     /// The last wait of our own, without what a server asked for.
     previous_draw: Option<Duration>,
+    /// When the service may have forgotten the key.
+    retention_ends: Option<Duration>,
     /// The attempt under way ends with the deadline, not with its own timeout.
     ends_at_deadline: bool,
 }
@@ -141,6 +159,7 @@ impl<'a> Machine<'a> {
             deadline: policy.deadline(),
             retries: true,
             previous_draw: None,
+            retention_ends: None,
             ends_at_deadline: false,
         }
     }
@@ -149,6 +168,12 @@ impl<'a> Machine<'a> {
     pub(crate) fn within(mut self, remaining: Option<Duration>, retries: bool) -> Self {
         self.deadline = remaining.map_or(self.deadline, |remaining| remaining.min(self.deadline));
         self.retries = retries;
+        self
+    }
+
+    /// Of an operation that was sent before: what is left of the time in which the service remembers its key.
+    pub(crate) fn remembered_for(mut self, left: Option<Duration>) -> Self {
+        self.retention_ends = left;
         self
     }
 
@@ -161,11 +186,22 @@ impl<'a> Machine<'a> {
         self.attempts
     }
 
+    /// The attempt under way has what is left of the deadline, which is no more than its timeout.
+    pub(crate) fn ends_at_deadline(&self) -> bool {
+        self.ends_at_deadline
+    }
+
     /// The time the next attempt has, or why there is none.
     pub(crate) fn begin(&mut self, elapsed: Duration) -> Result<Duration, StopReason> {
         let remaining = self.remaining(elapsed);
         if remaining < self.least_time() {
             return Err(StopReason::Deadline);
+        }
+        if self.is_forgotten(elapsed) {
+            return Err(StopReason::Retention);
+        }
+        if self.retention_ends.is_none() {
+            self.retention_ends = self.terms.retention.map(|retention| elapsed.saturating_add(retention));
         }
         let timeout = self.policy.attempt_timeout();
         self.ends_at_deadline = remaining <= timeout;
@@ -173,27 +209,43 @@ impl<'a> Machine<'a> {
         Ok(timeout.min(remaining))
     }
 
-    /// What the attempt under way proved, and what comes next. `random` gives the bits of a wait if one is drawn.
-    pub(crate) fn judge(&mut self, elapsed: Duration, ending: &Ending<'_>, random: impl FnOnce() -> u64) -> Judgement {
+    /// What the attempt under way proved, and what comes next. `verdict` is what the caller's classifiers say to what it
+    /// proved; `random` gives the bits of a wait if one is drawn.
+    pub(crate) fn judge(
+        &mut self,
+        elapsed: Duration,
+        ending: &Ending<'_>,
+        verdict: impl FnOnce(Delivery) -> Verdict,
+        random: impl FnOnce() -> u64,
+    ) -> Judgement {
         let finding = self.finding(ending);
+        let finding = match verdict(finding.delivery) {
+            Verdict::Default => finding,
+            Verdict::Final => Finding::last(finding.delivery),
+            Verdict::Rejected if Self::may_be_rejected(ending, finding) => Finding::retry(Delivery::Rejected),
+            Verdict::Rejected | Verdict::Retry => Finding::retry(finding.delivery),
+        };
         match ending.nested() {
             Some(attempts) => self.evidence.add_nested(attempts),
             None => self.evidence.add(Exhibit {
                 delivery: finding.delivery,
                 status: ending.status(),
                 redirect: ending.redirect(),
+                named: matches!(ending.meaning(), Some(Meaning::Mismatch | Meaning::Missing)),
+                passing: finding.retry,
             }),
         }
         let next = if ending.out_of_time() && self.ends_at_deadline {
             Next::Stop(StopReason::Deadline)
         } else {
-            match self.obstacle(finding, ending.nested()) {
+            match self.obstacle(finding, ending) {
                 Some(reason) => Next::Stop(reason),
                 None => self.wait(elapsed, ending, random),
             }
         };
         Judgement {
             delivery: finding.delivery,
+            retryable: finding.retry,
             next,
         }
     }
@@ -205,16 +257,30 @@ impl<'a> Machine<'a> {
                 status,
                 retry_after,
                 redirect,
+                meaning,
                 ..
-            } => status::finding(
-                status,
-                Circumstances {
-                    asks_to_wait: retry_after.is_some(),
-                    may_be_in_progress: self.terms.keyed && self.evidence.is_open(),
-                    // The last answer of a nested operation does not speak for the attempts before it.
-                    of_another: redirect != Redirect::None || nested.is_some_and(|known| known != Outcome::NotDone),
-                },
-            ),
+            } => {
+                // The last answer of a nested operation does not speak for the attempts before it.
+                let of_another = redirect != Redirect::None || nested.is_some_and(|known| known != Outcome::NotDone);
+                let refused = if of_another {
+                    Delivery::Unknown
+                } else {
+                    Delivery::Rejected
+                };
+                match meaning {
+                    Some(Meaning::InProgress) => Finding::retry(Delivery::Unknown),
+                    Some(Meaning::Mismatch | Meaning::Missing) => Finding::last(refused),
+                    Some(Meaning::Stored) => Finding::last(Delivery::Unknown),
+                    Some(Meaning::Ordinary) | None => status::finding(
+                        status,
+                        Circumstances {
+                            asks_to_wait: retry_after.is_some(),
+                            may_be_in_progress: meaning.is_none() && self.terms.keyed && self.evidence.is_open(),
+                            of_another,
+                        },
+                    ),
+                }
+            }
             // The answer to a request that went astray says nothing of the one that was sent.
             Ending::BodyLost { redirect, .. } if redirect == Redirect::Astray || nested == Some(Outcome::Unknown) => {
                 Finding::retry(Delivery::Unknown)
@@ -225,14 +291,16 @@ impl<'a> Machine<'a> {
     }
 
     /// Why no further attempt may be made, however much time is left.
-    fn obstacle(&self, Finding { delivery, retry }: Finding, nested: Option<&Attempts>) -> Option<StopReason> {
+    fn obstacle(&self, Finding { delivery, retry }: Finding, ending: &Ending<'_>) -> Option<StopReason> {
         let repeatable = match delivery {
             Delivery::NotSent | Delivery::Rejected => true,
             Delivery::Answered => self.terms.safety.answered,
             Delivery::Unknown => self.terms.safety.unknown,
         };
-        let nested = nested.map(Attempts::stop_reason);
+        let nested = ending.nested().map(Attempts::stop_reason);
         match (delivery, retry) {
+            // Whatever anybody else says: the same key brings the same answer, and another one a second effect.
+            _ if ending.meaning() == Some(Meaning::Mismatch) => Some(StopReason::KeyConflict),
             (Delivery::Answered, false) => Some(StopReason::Done),
             (_, false) => Some(StopReason::NotRetryable),
             _ if !repeatable => Some(StopReason::NotReplaySafe),
@@ -271,8 +339,22 @@ impl<'a> Machine<'a> {
         if too_long(wait) {
             return Next::Stop(StopReason::Deadline);
         }
+        if self.is_forgotten(elapsed.saturating_add(wait)) {
+            return Next::Stop(StopReason::Retention);
+        }
         self.previous_draw = Some(draw);
         Next::Retry(wait)
+    }
+
+    /// Whether the service may have forgotten the key at this time.
+    fn is_forgotten(&self, at: Duration) -> bool {
+        self.retention_ends.is_some_and(|end| at >= end)
+    }
+
+    /// Whether a classifier may say that the service did nothing: not where it confirmed the effect, and not where the answer
+    /// is another request's.
+    fn may_be_rejected(ending: &Ending<'_>, finding: Finding) -> bool {
+        finding.delivery != Delivery::Answered && ending.redirect() == Redirect::None && ending.nested().is_none()
     }
 
     /// The time since the start after which no attempt would be begun for sure.

@@ -134,6 +134,11 @@ impl<'a> Guard<'a> {
         answer.map_err(|refused| refused.retry_in)
     }
 
+    /// Whether this is the first operation of its group that trusts a key nobody declared.
+    pub(crate) fn is_first_assumption(&self) -> bool {
+        self.pass.group().is_first_assumption()
+    }
+
     /// The attempt begins: what was paid for it is spent.
     pub(crate) fn begin(&mut self) {
         self.pass.spend();

@@ -5,19 +5,24 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::{HeaderMap, StatusCode};
 use reqwest::{Method, Request, Response, Url};
+use tokio::time::Instant;
 
 use crate::attempts::{Record, StopReason};
 use crate::body::outgoing::{NoBody, Outgoing};
 use crate::body::read::Mode;
 use crate::circuit::circuits::Circuits;
 use crate::circuit::name::GroupName;
+use crate::classifier::RequestFacts;
 use crate::classify::attempt_error::AttemptError;
 use crate::client::Client;
 use crate::decision::Terms;
 use crate::error::{BoxError, Error, ErrorKind};
+use crate::idempotency::contract::{ASSUMED, IdempotencyContract, Meaning};
 use crate::idempotency::key::IdempotencyKey;
-use crate::idempotency::placement;
+use crate::idempotency::placement::{self, Placement};
+use crate::idempotency::sign::Answer;
 use crate::outcome::Evidence;
 use crate::pipeline::{self, Sender};
 use crate::policy::Policy;
@@ -27,7 +32,7 @@ use crate::request::Settings;
 use crate::scope::Scope;
 
 /// As a request says that it has none.
-const NO_TIMEOUT: Duration = Duration::MAX;
+pub(crate) const NO_TIMEOUT: Duration = Duration::MAX;
 
 /// What the caller wants done, once.
 ///
@@ -58,8 +63,12 @@ pub struct Operation {
     group: Option<GroupName<'static>>,
     terms: Terms,
     safe: bool,
+    /// The contract that was declared; without one, keys are assumed to be honoured in the usual header.
+    contract: Option<Arc<IdempotencyContract>>,
     key: Option<IdempotencyKey>,
     key_trust: Option<KeyTrust>,
+    /// Nobody but us says that the service honours its key, and its retries trust in that.
+    relies_on_assumption: bool,
     body_mode: Mode,
     /// A deadline the caller set for this request, which a body that was handed over obeys too.
     own_deadline: Option<Duration>,
@@ -69,6 +78,8 @@ pub struct Operation {
 #[derive(Debug)]
 struct State {
     sending: bool,
+    /// When its first attempt began.
+    first_sent: Option<Instant>,
     evidence: Evidence,
 }
 
@@ -79,7 +90,6 @@ impl Operation {
         let refuse = |request: &Request, key, source: BoxError| {
             Error::unsendable(Some((request.method(), request.url())), key, source)
         };
-        let method = request.method().clone();
         if !matches!(request.url().scheme(), "http" | "https") {
             return Err(refuse(&request, None, Refusal::Scheme.into()));
         }
@@ -88,17 +98,28 @@ impl Operation {
             return Err(refuse(&request, None, Refusal::Group.into()));
         }
 
-        let placed = placement::place(request.headers_mut(), &method, settings.key);
-        let placed = placed.map_err(|error| refuse(&request, None, error.into()))?;
-        let (key, trust) = placed.unzip();
-        // An operation inside an attempt of another has that one's key, and no better knowledge of it.
-        let assumed = key.as_ref().is_some_and(Scope::assumes);
-        let trust = if assumed { Some(KeyTrust::Assumed) } else { trust };
+        let (policy, contract) = client.settings_of(
+            &settings
+                .group
+                .as_ref()
+                .map_or_else(|| GroupName::of(request.url()), GroupName::as_ref),
+        );
+        let contract = settings.contract.or(contract);
+        let terms_of_key = contract.as_deref().unwrap_or(&ASSUMED);
+        let placed = placement::place(&mut request, terms_of_key, settings.key);
+        let placed = placed.map_err(|source| refuse(&request, None, source))?;
+        let (key, given) = placed.map(|placed| (placed.key, placed.given)).unzip();
+        let trust = match given {
+            Some(given) if terms_of_key.carries_key() => Some(match contract.is_some() || given {
+                // An operation inside an attempt of another has that one's key, and no better knowledge of it.
+                true if !key.as_ref().is_some_and(Scope::assumes) => KeyTrust::Declared,
+                _ => KeyTrust::Assumed,
+            }),
+            // Where it is not sent it protects nothing.
+            _ => None,
+        };
 
-        let policy = settings.policy.unwrap_or_else(|| {
-            let origin = || GroupName::of(request.url());
-            client.policy(&settings.group.as_ref().map_or_else(origin, GroupName::as_ref))
-        });
+        let policy = settings.policy.unwrap_or(policy);
         // What an operation around this one put there is no limit.
         let attempt_timeout = request.timeout().copied().filter(|timeout| *timeout != NO_TIMEOUT);
         let policy = match (settings.max_attempts, attempt_timeout, settings.deadline) {
@@ -114,12 +135,15 @@ impl Operation {
 
         let body = Outgoing::of(&mut request, settings.body_factory);
         let terms = Terms {
-            safety: ReplaySafety::of(&method, trust, settings.replay_safe, policy.unknown_retries()),
+            safety: ReplaySafety::of(request.method(), trust, settings.replay_safe, policy.unknown_retries()),
             body_replayable: body.is_replayable(),
-            keyed: key.is_some(),
+            keyed: trust.is_some(),
+            retention: trust.and_then(|_| terms_of_key.retention()),
         };
+        let assumed = trust == Some(KeyTrust::Assumed) && given == Some(false);
+        let relies_on_assumption = assumed && terms.safety.unknown && settings.replay_safe.is_none();
         // A caller who forbids repeating a GET says that it does something.
-        let safe = method.is_safe() && settings.replay_safe != Some(false);
+        let safe = request.method().is_safe() && settings.replay_safe != Some(false);
         let evidence = Evidence::new(safe, trust == Some(KeyTrust::Declared));
         Ok(Self {
             client,
@@ -129,12 +153,15 @@ impl Operation {
             group: settings.group,
             terms,
             safe,
+            contract,
             key,
             key_trust: trust,
+            relies_on_assumption,
             body_mode: settings.body_mode,
             own_deadline: settings.deadline,
             state: Mutex::new(State {
                 sending: false,
+                first_sent: None,
                 evidence,
             }),
         })
@@ -183,6 +210,11 @@ impl Operation {
         self.request.url()
     }
 
+    /// The contract under which its key is sent, if one was declared.
+    pub fn contract(&self) -> Option<&IdempotencyContract> {
+        self.contract.as_deref()
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
@@ -201,6 +233,43 @@ impl Operation {
 
     pub(crate) fn circuits(&self) -> &Circuits {
         self.client.circuits()
+    }
+
+    /// Where its key stands.
+    pub(crate) fn placement(&self) -> &Placement {
+        self.contract.as_deref().unwrap_or(&ASSUMED).placement()
+    }
+
+    /// What an answer says about its key.
+    pub(crate) fn meaning(&self, answer: &Answer<'_>) -> Option<Meaning> {
+        let meaning = self.contract()?.meaning(answer)?;
+        (self.terms.keyed || meaning == Meaning::Missing).then_some(meaning)
+    }
+
+    /// Whether an answer is a stored one, if its contract tells.
+    pub(crate) fn replayed(&self, answer: &Answer<'_>) -> Option<bool> {
+        self.contract().filter(|_| self.terms.keyed)?.replayed(answer)
+    }
+
+    /// Whether somebody must look at the body of an answer with this head.
+    pub(crate) fn looks_at_body(&self, status: StatusCode, headers: &HeaderMap) -> bool {
+        let asks = |contract: &IdempotencyContract| contract.asks_body(status, headers);
+        self.contract().is_some_and(asks) || self.client.classifiers().need_body()
+    }
+
+    /// Its request as a classifier sees it.
+    pub(crate) fn facts(&self) -> RequestFacts<'_> {
+        RequestFacts {
+            method: self.method(),
+            url: self.url(),
+            headers: self.request.headers(),
+            keyed: self.terms.keyed,
+            replay_safe: self.terms.safety.unknown,
+        }
+    }
+
+    pub(crate) fn relies_on_assumption(&self) -> bool {
+        self.relies_on_assumption
     }
 
     /// Its key, if nobody has said that the service honours it.
@@ -225,9 +294,9 @@ impl Operation {
         target(self.method(), self.url())
     }
 
-    /// The request of the next attempt: the same bytes each time (R75).
+    /// The request of the next attempt, without a stream: the same bytes each time (R75).
     pub(crate) fn next_request(&self) -> Result<Request, NoBody> {
-        let body = self.body.next()?;
+        let body = self.body.made()?;
         // What cannot be copied was taken out when the operation was made.
         let mut request = self.request.try_clone().ok_or(NoBody::Used)?;
         if body.is_some() {
@@ -236,6 +305,14 @@ impl Operation {
         // The limit of the attempt is ours. A timeout of the inner client would count beside it, and go on counting
         // after the hand-over; it cannot be read or switched off, only replaced.
         *request.timeout_mut() = Some(NO_TIMEOUT);
+        Ok(request)
+    }
+
+    /// The request with its body, if that is a stream: it is used up then.
+    pub(crate) fn with_stream(&self, mut request: Request) -> Result<Request, NoBody> {
+        if let Some(stream) = self.body.stream()? {
+            *request.body_mut() = Some(stream);
+        }
         Ok(request)
     }
 
@@ -287,6 +364,20 @@ impl Turn<'_> {
 
     pub(crate) fn leave(&self, evidence: Evidence) {
         self.operation.state().evidence = evidence;
+    }
+
+    /// An attempt begins, and leaves this if nothing is heard of it.
+    pub(crate) fn begin(&self, now: Instant, evidence: Evidence) {
+        let mut state = self.operation.state();
+        state.first_sent.get_or_insert(now);
+        state.evidence = evidence;
+    }
+
+    /// What is left of the time in which the service remembers the key, if the operation was sent before.
+    pub(crate) fn remembered_for(&self, now: Instant) -> Option<Duration> {
+        let retention = self.operation.terms.retention?;
+        let first_sent = self.operation.state().first_sent?;
+        Some(retention.saturating_sub(now.saturating_duration_since(first_sent)))
     }
 }
 

@@ -50,6 +50,10 @@ pub(crate) struct Exhibit {
     pub(crate) delivery: Delivery,
     pub(crate) status: Option<StatusCode>,
     pub(crate) redirect: Redirect,
+    /// The contract says what this refusal means: it is the word of the service, whatever its status.
+    pub(crate) named: bool,
+    /// A classifier of the caller's says that another attempt may be answered otherwise.
+    pub(crate) passing: bool,
 }
 
 impl Evidence {
@@ -75,6 +79,8 @@ impl Evidence {
             delivery,
             status,
             redirect,
+            named,
+            passing,
         } = exhibit;
         match (delivery, status.map(|status| status.as_u16())) {
             _ if redirect == Redirect::SeeOther => self.confirm(),
@@ -83,7 +89,7 @@ impl Evidence {
             // Handed over unfollowed: the request went nowhere else.
             (Delivery::Answered, Some(301 | 302 | 307 | 308)) => {}
             (Delivery::Answered | Delivery::Unknown, _) => self.may_have_acted(),
-            (Delivery::Rejected, Some(status)) if self.declared && settles(status) => {
+            (Delivery::Rejected, Some(status)) if self.declared && (named || settles(status) && !passing) => {
                 self.unknown = false;
             }
             (Delivery::NotSent | Delivery::Rejected, _) => {}
@@ -102,6 +108,8 @@ impl Evidence {
                 delivery: attempt.delivery(),
                 status: attempt.status(),
                 redirect: if astray { Redirect::Astray } else { Redirect::None },
+                named: false,
+                passing: false,
             });
         }
         match attempts.outcome() {
@@ -160,6 +168,8 @@ mod tests {
                 delivery: *delivery,
                 status: StatusCode::from_u16(*status).ok(),
                 redirect: Redirect::None,
+                named: false,
+                passing: false,
             });
         }
         evidence
@@ -240,6 +250,8 @@ mod tests {
             delivery: Answered,
             status: Some(StatusCode::OK),
             redirect: Redirect::Astray,
+            named: false,
+            passing: false,
         });
         assert_eq!(evidence.outcome(), Outcome::Unknown);
     }
@@ -252,6 +264,8 @@ mod tests {
                 delivery,
                 status,
                 redirect: Redirect::SeeOther,
+                named: false,
+                passing: false,
             });
             assert_eq!(evidence.outcome(), Outcome::Completed);
         }

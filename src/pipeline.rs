@@ -1,32 +1,29 @@
 //! The driver: sends, reads, waits and records, as [`crate::decision`] says.
 
 use std::future::Future;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use reqwest::{Request, Response, Url};
+use reqwest::{Request, Response};
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until, timeout_at};
-use tracing::Instrument;
+use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument, Span};
 
 use crate::attempts::{Attempt, Attempts, Record, StopReason};
 use crate::body::discard::discard;
 use crate::body::handed::Flow;
-use crate::body::read::{self, LostBody, Rules};
-use crate::body::touch::Touch;
-use crate::circuit::breaker::Health;
-use crate::classify::attempt_error::{AttemptError, Facts};
-use crate::classify::failure::Failure;
-use crate::classify::{health, status};
-use crate::deadline::{after, out_of_time};
-use crate::decision::{Ending, Judgement, Machine, Next};
+use crate::body::read::Rules;
+use crate::classifier::Verdict;
+use crate::classify::attempt_error::AttemptError;
+use crate::deadline::after;
+use crate::decision::{Judgement, Machine, Next};
 use crate::error::{BoxError, Error, ErrorKind, StatusFailure};
 use crate::guard::Guard;
+use crate::held::{Held, attempt};
 use crate::operation::{Operation, Turn};
-use crate::redirect::{Redirect, Trail};
-use crate::response::ResponseExt;
-use crate::retry_after;
+use crate::redirect::Trail;
 use crate::scope::{self, Around, Scope};
 use crate::telemetry;
+use crate::watch::Watch;
 
 /// Who sends the attempts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,218 +58,38 @@ where
         let started = Instant::now();
         let limit = match run.machine.begin(started.duration_since(run.started)) {
             Ok(limit) => limit,
-            Err(reason) => return Err(run.not_begun(ErrorKind::Deadline, reason)),
+            Err(reason) => return Err(run.too_late(reason)),
         };
         if let Err(retry_in) = run.guard.admit(started, limit) {
             return Err(run.not_begun(ErrorKind::CircuitOpen, StopReason::CircuitOpen { retry_in }));
         }
-        let request = match operation.next_request() {
-            Ok(request) => request,
-            Err(error) => return Err(run.without_request(error.into())),
-        };
-        let (request, watch) = Watch::over(run.with_scope_headers(request, limit), operation, sender);
         let span = telemetry::attempt_span(operation, run.machine.attempts());
-        let rules = run.body_rules(after(started, limit));
+        let ends = after(started, limit);
+        let request = match run.request(limit, ends, &span).await {
+            Ok(request) => request,
+            Err(unmade) => {
+                telemetry::record_unmade(&span);
+                return Err(run.without_request(unmade));
+            }
+        };
+        let (request, watch) = Watch::over(request, operation, sender);
+        let rules = run.body_rules(ends);
         let scope = (sender == Sender::Caller).then(|| run.scope_of_attempt(&rules));
         // Dropped from here on, the operation may have acted.
-        run.turn.leave(run.machine.evidence().with_attempt_under_way());
+        run.turn.begin(started, run.machine.evidence().with_attempt_under_way());
         run.guard.begin();
-        let attempt = attempt(span.in_scope(|| send(request, scope)), &rules).instrument(span.clone());
-        let held = watch.qualify(Trail::around(watch.trail.clone(), attempt).await);
+        let attempt = attempt(operation, span.in_scope(|| send(request, scope)), &rules).instrument(span.clone());
+        let held = watch.qualify(Trail::around(watch.trail(), attempt).await);
         let (attempt, next) = run.judge(&held, &watch, started);
         telemetry::record_attempt(&span, &attempt);
         drop(span);
         match next {
             Next::Retry(wait) => run.wait(wait, attempt, held).await,
             Next::Stop(reason) => {
-                let held = held.with_body(&rules).await;
+                let held = held.settle(&rules).await;
                 return run.end(reason, attempt, started, held);
             }
         }
-    }
-}
-
-/// Waits for the answer and reads the body of a success: the time limit is over both (R29).
-async fn attempt<Fut, E>(sending: Fut, rules: &Rules) -> Held
-where
-    Fut: Future<Output = Result<Response, E>> + Send,
-    E: Into<AttemptError>,
-{
-    let answer = timeout_at(rules.attempt_ends, sending).await;
-    match answer.map(|answer| answer.map_err(Into::into)) {
-        Err(_) => Held::Failure {
-            error: AttemptError::new(Failure::TIMEOUT, out_of_time("no answer until the end of the attempt")),
-            out_of_time: true,
-        },
-        Ok(Err(error)) => Held::Failure {
-            error,
-            out_of_time: false,
-        },
-        // The status of any other answer decides before its body does.
-        Ok(Ok(response)) if !response.status().is_success() => Held::Response(response),
-        Ok(Ok(response)) => match read::read(response, rules).await {
-            Ok(response) => Held::Response(response),
-            Err(lost) => Held::Lost(lost),
-        },
-    }
-}
-
-/// What an attempt left in our hands.
-enum Held {
-    Response(Response),
-    Lost(Box<LostBody>),
-    Failure { error: AttemptError, out_of_time: bool },
-}
-
-impl Held {
-    /// The answer that is given back, with its body: that of a success was read before it was judged.
-    async fn with_body(self, rules: &Rules) -> Self {
-        match self {
-            Held::Response(response) if !response.status().is_success() => {
-                let read = read::read(response, rules).await;
-                Held::Response(read.unwrap_or_else(LostBody::into_response))
-            }
-            held => held,
-        }
-    }
-
-    fn ending(&self, watch: &Watch) -> Ending<'_> {
-        match self {
-            Held::Response(response) => Ending::Answer {
-                status: response.status(),
-                retry_after: asked(response),
-                redirect: watch.redirect(Some(response.url())),
-                nested: response.attempts(),
-            },
-            Held::Lost(lost) => Ending::BodyLost {
-                status: lost.status(),
-                redirect: watch.redirect(Some(lost.url())),
-                nested: lost.nested(),
-                out_of_time: lost.out_of_time(),
-            },
-            Held::Failure { error, out_of_time } => Ending::Failure {
-                finding: error.facts.failure.finding,
-                status: error.facts.status,
-                retry_after: error.facts.retry_after,
-                redirect: watch.redirect(error.facts.answered.as_deref()),
-                nested: error.facts.nested.as_ref(),
-                out_of_time: *out_of_time,
-            },
-        }
-    }
-
-    /// What it says of the service.
-    fn health(&self) -> Health {
-        match self {
-            Held::Response(response) => health::of_status(response.status()),
-            Held::Lost(_) => Health::Failure,
-            Held::Failure { error, .. } => {
-                let Facts { failure, status, .. } = &error.facts;
-                health::of_failure(failure.kind, failure.finding, *status)
-            }
-        }
-    }
-
-    /// The service gave an answer that nobody would ask for again, whatever the request.
-    fn is_served(&self) -> bool {
-        let answered = match self {
-            Held::Response(response) => Some(response.status()),
-            Held::Lost(_) => None,
-            Held::Failure { error, .. } => error
-                .facts
-                .status
-                .filter(|_| error.facts.failure.kind == ErrorKind::Status),
-        };
-        answered.is_some_and(|status| !status::is_retried(status))
-    }
-
-    fn failure(&self) -> Option<ErrorKind> {
-        match self {
-            Held::Response(_) => None,
-            Held::Lost(_) => Some(ErrorKind::Body),
-            Held::Failure { error, .. } => Some(error.facts.failure.kind),
-        }
-    }
-}
-
-/// What is noticed of an attempt besides its result.
-struct Watch<'a> {
-    operation: &'a Operation,
-    sender: Sender,
-    /// Only where nothing makes a repeat harmless.
-    touch: Option<Touch>,
-    /// Only of an unsafe request, through a client that tells.
-    trail: Option<Trail>,
-}
-
-impl<'a> Watch<'a> {
-    fn over(mut request: Request, operation: &'a Operation, sender: Sender) -> (Request, Self) {
-        let method = operation.method();
-        let told = sender == Sender::Inner && operation.client().tells_redirects() && !operation.is_safe();
-        let watch = Self {
-            operation,
-            sender,
-            touch: operation.is_unprotected().then(|| Touch::watch(&mut request)),
-            trail: told.then(|| Trail::of(method)),
-        };
-        (request, watch)
-    }
-
-    fn redirect(&self, answered: Option<&Url>) -> Redirect {
-        let Self { operation, trail, .. } = self;
-        match (trail, answered) {
-            (Some(trail), _) => trail.redirect(),
-            (None, Some(answered)) if !operation.is_safe() => Redirect::seen(operation.url(), answered),
-            (None, _) => Redirect::None,
-        }
-    }
-
-    /// A sender may make other requests beside this one, and fail over them: they say nothing of it.
-    fn disown(&self, facts: &mut Facts) {
-        if facts.about.is_some() && facts.are_of_another(&self.operation.target()) {
-            facts.forget_the_other();
-        } else if self.redirect(facts.answered.as_deref()) == Redirect::Astray {
-            facts.nested = None;
-        }
-    }
-
-    fn qualify(&self, mut held: Held) -> Held {
-        if let Held::Failure { error, .. } = &mut held {
-            if self.sender == Sender::Caller && !error.facts.stated {
-                self.disown(&mut error.facts);
-            }
-            let Facts {
-                failure,
-                answered,
-                nested,
-                stated,
-                ..
-            } = &mut error.facts;
-            // Who was told what became of the request need not look for signs of it.
-            let told = *stated || nested.is_some();
-            let touched = self.touch.as_ref().filter(|_| !told).map(Touch::touched);
-            if let Some(touched) = touched {
-                *failure = failure.watched(touched, self.sender == Sender::Inner);
-            }
-            let followed = self.trail.as_ref().map(Trail::was_followed);
-            match (followed, touched) {
-                (Some(true), _) => *failure = failure.after_redirect(),
-                (Some(false), Some(touched)) => *failure = failure.unredirected(touched),
-                _ if self.redirect(answered.as_deref()) != Redirect::None => *failure = failure.after_redirect(),
-                _ => {}
-            }
-        }
-        held
-    }
-}
-
-fn asked(response: &Response) -> Option<Duration> {
-    let status = response.status();
-    let refused = status.is_client_error() || status.is_server_error();
-    if refused {
-        retry_after::asked(response.headers(), SystemTime::now)
-    } else {
-        None
     }
 }
 
@@ -288,6 +105,14 @@ struct Run<'a> {
     last_failure: Option<(ErrorKind, BoxError)>,
     /// The group whose open circuit stopped the operation inside the last attempt.
     nested_circuit: Option<String>,
+    /// Whether the last answer was a stored one, where the contract tells.
+    replayed: Option<bool>,
+}
+
+/// Why there is no request to send.
+struct Unmade {
+    source: BoxError,
+    reason: StopReason,
 }
 
 impl<'a> Run<'a> {
@@ -298,18 +123,48 @@ impl<'a> Run<'a> {
         let remaining = scope
             .deadline()
             .map(|deadline| deadline.saturating_duration_since(started));
-        let machine = Machine::new(operation.policy(), operation.terms(), turn.evidence());
+        let machine = Machine::new(operation.policy(), operation.terms(), turn.evidence())
+            .remembered_for(turn.remembered_for(started));
+        let guard = Guard::new(operation, &scope, started);
+        if operation.relies_on_assumption() && guard.is_first_assumption() {
+            telemetry::contract_assumed(operation);
+        }
         Ok(Self {
             operation,
             turn,
             machine: machine.within(remaining, scope.allows_retries()),
-            guard: Guard::new(operation, &scope, started),
+            guard,
             scope,
             started,
             attempts: Vec::with_capacity(1),
             last_failure: None,
             nested_circuit: None,
+            replayed: None,
         })
+    }
+
+    /// The request of the next attempt, as the caller's hook leaves it. The time that takes is the attempt's, and what it does is
+    /// no attempt yet: nothing has been spent on it, and nothing may have acted.
+    async fn request(&self, limit: Duration, ends: Instant, span: &Span) -> Result<Request, Unmade> {
+        let operation = self.operation;
+        let unmade = |source: BoxError| Unmade {
+            source,
+            reason: StopReason::NotRetryable,
+        };
+        let request = operation.next_request().map_err(|error| unmade(error.into()))?;
+        let mut request = self.with_scope_headers(request, limit);
+        if let Some(hook) = operation.client().before_attempt() {
+            let number = self.machine.attempts();
+            let prepared = span.in_scope(|| hook.prepare(operation, request, number, ends));
+            request = prepared.instrument(span.clone()).await.map_err(|failure| Unmade {
+                reason: match self.machine.ends_at_deadline() && failure.out_of_time {
+                    true => StopReason::Deadline,
+                    false => StopReason::NotRetryable,
+                },
+                source: failure.source,
+            })?;
+        }
+        operation.with_stream(request).map_err(|error| unmade(error.into()))
     }
 
     fn body_rules(&self, attempt_ends: Instant) -> Rules {
@@ -326,6 +181,7 @@ impl<'a> Run<'a> {
                 stall_timeout: policy.stall_timeout(),
                 deadline: scope::earlier(deadline, self.scope.body_deadline()),
             },
+            seen: false,
         }
     }
 
@@ -351,10 +207,22 @@ impl<'a> Run<'a> {
     }
 
     fn judge(&mut self, held: &Held, watch: &Watch, started: Instant) -> (Attempt, Next) {
-        let ending = held.ending(watch);
+        let operation = self.operation;
+        let ending = held.ending(operation, watch);
         let now = Instant::now();
-        let random = || self.operation.client().random();
-        let Judgement { delivery, next } = self.machine.judge(now.duration_since(self.started), &ending, random);
+        let number = self.machine.attempts();
+        let verdict = |delivery| match operation.client().classifiers() {
+            classifiers if classifiers.is_empty() => Verdict::Default,
+            classifiers => classifiers.verdict(&operation.facts(), &held.facts(number, &ending, delivery)),
+        };
+        let random = || operation.client().random();
+        let elapsed = now.duration_since(self.started);
+        let Judgement {
+            delivery,
+            retryable,
+            next,
+        } = self.machine.judge(elapsed, &ending, verdict, random);
+        self.replayed = held.as_answer().and_then(|answer| operation.replayed(&answer));
         self.turn.leave(self.machine.evidence());
         self.guard.record(held.health(), now);
         self.nested_circuit = ending.nested().and_then(Attempts::circuit).map(str::to_owned);
@@ -366,11 +234,11 @@ impl<'a> Run<'a> {
             },
             stop => stop,
         };
-        if held.is_served() && matches!(next, Next::Stop(_)) {
+        if held.is_served() && !retryable && matches!(next, Next::Stop(_)) {
             self.guard.deposit(now);
         }
         let attempt = Attempt {
-            number: self.machine.attempts(),
+            number,
             started_after: started.duration_since(self.started),
             took: now.duration_since(started),
             status: ending.status(),
@@ -389,16 +257,15 @@ impl<'a> Run<'a> {
         attempt.waited = Some(wait);
         self.attempts.push(attempt.clone());
         telemetry::waiting(&attempt, wait);
-        let (kind, source) = match held {
-            Held::Response(response) => {
+        let failure = match held.into_response() {
+            Ok(response) => {
                 let status = response.status();
                 discard(response, after(self.started, self.machine.latest_begin())).await;
                 (ErrorKind::Status, StatusFailure(status).into())
             }
-            Held::Lost(lost) => (ErrorKind::Body, lost.into_error()),
-            Held::Failure { error, .. } => (error.facts.failure.kind, error.source),
+            Err(failure) => failure,
         };
-        self.last_failure = Some((kind, source));
+        self.last_failure = Some(failure);
         // A timer that is due already would still cost a turn of the clock, a millisecond.
         if until > Instant::now() {
             sleep_until(until).await;
@@ -418,15 +285,23 @@ impl<'a> Run<'a> {
     ) -> Result<Response, Error> {
         attempt.took = started.elapsed();
         self.attempts.push(attempt);
-        let (kind, source) = match held {
-            Held::Response(mut response) => {
+        match held.into_response() {
+            Ok(mut response) => {
                 response.extensions_mut().insert(self.record(reason));
-                return Ok(response);
+                Ok(response)
             }
-            Held::Lost(lost) => (ErrorKind::Body, lost.into_error()),
-            Held::Failure { error, .. } => (error.facts.failure.kind, error.source),
-        };
-        Err(self.error(kind, reason, Some(source)))
+            Err((kind, source)) => Err(self.error(kind, reason, Some(source))),
+        }
+    }
+
+    /// There is no time for the next attempt, or the service may not know the key any more.
+    fn too_late(self, reason: StopReason) -> Error {
+        match reason {
+            StopReason::Retention if self.last_failure.is_none() => {
+                self.error(ErrorKind::Request, reason, Some(Forgotten.into()))
+            }
+            reason => self.not_begun(ErrorKind::Deadline, reason),
+        }
     }
 
     /// The next attempt was not begun: what failed before is the failure, if anything did.
@@ -437,9 +312,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The next attempt has no body to send: that is the failure, and the status before it stays with the error.
-    fn without_request(self, source: BoxError) -> Error {
-        self.error(ErrorKind::Request, StopReason::NotRetryable, Some(source))
+    /// The next attempt has no request to send: that is the failure, and the status before it stays with the error.
+    fn without_request(self, Unmade { source, reason }: Unmade) -> Error {
+        self.error(ErrorKind::Request, reason, Some(source))
     }
 
     fn error(self, kind: ErrorKind, reason: StopReason, source: Option<BoxError>) -> Error {
@@ -457,6 +332,7 @@ impl<'a> Run<'a> {
             exactly_once: evidence.exactly_once(),
             elapsed: self.started.elapsed(),
             key: self.operation.idempotency_key().cloned(),
+            replayed: self.replayed,
             circuit: match stop_reason {
                 StopReason::CircuitOpen { .. } => {
                     let own = || self.operation.group().to_string();
@@ -468,3 +344,7 @@ impl<'a> Run<'a> {
         .into()
     }
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("the service may have forgotten the idempotency key, and would act again")]
+struct Forgotten;

@@ -16,6 +16,7 @@ use crate::circuit::name::GroupName;
 use crate::classify::attempt_error::AttemptError;
 use crate::client::Client;
 use crate::error::Error;
+use crate::idempotency::contract::IdempotencyContract;
 use crate::idempotency::key::IdempotencyKey;
 use crate::idempotency::placement::KeyChoice;
 use crate::operation::Operation;
@@ -39,6 +40,7 @@ pub(crate) struct Settings {
     pub(crate) group: Option<GroupName<'static>>,
     pub(crate) max_attempts: Option<u32>,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) contract: Option<Arc<IdempotencyContract>>,
     pub(crate) key: KeyChoice,
     pub(crate) replay_safe: Option<bool>,
     pub(crate) body_mode: Mode,
@@ -190,6 +192,12 @@ impl RequestBuilder {
     /// The policy of this operation, in place of the client's and that of its group.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.settings.policy = Some(Arc::new(policy));
+        self
+    }
+
+    /// What the service promises about the key of this request, in place of what is declared for the client or the group.
+    pub fn contract(mut self, contract: IdempotencyContract) -> Self {
+        self.settings.contract = Some(Arc::new(contract));
         self
     }
 

@@ -77,6 +77,8 @@ fn foreign(status: StatusCode) -> Attempts {
         },
         status: Some(status),
         redirect: Redirect::None,
+        named: false,
+        passing: false,
     });
     Record::without_attempts(None, StopReason::NotRetryable, evidence, None)
 }

@@ -87,6 +87,18 @@ pub(crate) fn waiting(attempt: &Attempt, wait: Duration) {
     );
 }
 
+pub(crate) fn contract_assumed(operation: &Operation) {
+    warn!(
+        steadfast.circuit = %operation.group(),
+        "idempotency keys are assumed to be honoured here: declare the contract of the service, or `none()`"
+    );
+}
+
+/// The request of an attempt was not made, so there was no attempt.
+pub(crate) fn record_unmade(span: &Span) {
+    span.record("error.type", error_type(ErrorKind::Request));
+}
+
 pub(crate) fn circuit_changed(group: &str, from: CircuitState, to: CircuitState) {
     if to == CircuitState::Open {
         warn!(steadfast.circuit = group, steadfast.from = %from, steadfast.to = %to, "circuit opened");

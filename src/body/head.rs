@@ -3,7 +3,7 @@
 use std::mem;
 
 use http::response::Parts;
-use http::{Extensions, StatusCode};
+use http::{Extensions, HeaderMap, StatusCode};
 use reqwest::{Body, Response, ResponseBuilderExt, Url};
 
 /// Status, version, headers, extensions (the remote address is one) and URL.
@@ -34,6 +34,10 @@ impl Head {
 
     pub(crate) fn status(&self) -> StatusCode {
         self.parts.status
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
     }
 
     pub(crate) fn extensions(&self) -> &Extensions {

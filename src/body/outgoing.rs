@@ -1,8 +1,9 @@
 //! The body of the request, once for each attempt.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use reqwest::{Body, Request};
 
@@ -30,7 +31,11 @@ impl fmt::Debug for BodyFactory {
 pub(crate) enum Outgoing {
     /// None, or bytes in memory: every copy of the request has them.
     InRequest,
-    Factory(BodyFactory),
+    Factory {
+        factory: BodyFactory,
+        /// Of the first body it made, if that was bytes in memory.
+        first: OnceLock<Option<u64>>,
+    },
     /// A stream, good for one attempt; empty once it is used.
     Stream(Mutex<Option<Body>>),
 }
@@ -40,6 +45,9 @@ pub(crate) enum Outgoing {
 pub(crate) enum NoBody {
     #[error("the body of the request could not be made")]
     Factory(#[source] BoxError),
+    /// The same key with other bytes would be another operation (R147).
+    #[error("the body of the request was made anew and is not the same")]
+    Changed,
     #[error("the body of the request is a stream and was sent before")]
     Used,
 }
@@ -55,7 +63,8 @@ impl Outgoing {
     pub(crate) fn of(request: &mut Request, factory: Option<BodyFactory>) -> Self {
         if let Some(factory) = factory {
             *request.body_mut() = None;
-            return Self::Factory(factory);
+            let first = OnceLock::new();
+            return Self::Factory { factory, first };
         }
         let is_stream = |body: &Body| body.as_bytes().is_none();
         match request.body_mut() {
@@ -68,14 +77,32 @@ impl Outgoing {
         !matches!(self, Self::Stream(_))
     }
 
-    /// The body of the next attempt; `None` where the request already has it.
-    pub(crate) fn next(&self) -> Result<Option<Body>, NoBody> {
-        match self {
-            Self::InRequest => Ok(None),
-            Self::Factory(BodyFactory(make)) => make().map(Some).map_err(NoBody::unmade),
-            Self::Stream(body) => lock(body).take().map(Some).ok_or(NoBody::Used),
+    /// The body made for the next attempt; `None` where the request has it already, or it is a stream.
+    pub(crate) fn made(&self) -> Result<Option<Body>, NoBody> {
+        let Self::Factory { factory, first } = self else {
+            return Ok(None);
+        };
+        let body = (factory.0)().map_err(NoBody::unmade)?;
+        let print = body.as_bytes().map(fingerprint);
+        match (first.get_or_init(|| print), print) {
+            (Some(first), Some(print)) if *first != print => Err(NoBody::Changed),
+            _ => Ok(Some(body)),
         }
     }
+
+    /// The stream, for the one attempt that it is good for.
+    pub(crate) fn stream(&self) -> Result<Option<Body>, NoBody> {
+        match self {
+            Self::Stream(body) => lock(body).take().map(Some).ok_or(NoBody::Used),
+            Self::InRequest | Self::Factory { .. } => Ok(None),
+        }
+    }
+}
+
+fn fingerprint(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn lock(body: &Mutex<Option<Body>>) -> std::sync::MutexGuard<'_, Option<Body>> {

@@ -1,11 +1,12 @@
 //! Reading a response body inside its attempt, so that a body that is cut or stalls is a failed attempt.
 
 use std::collections::VecDeque;
+use std::error::Error as StdError;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use reqwest::{Body, Response, Url};
@@ -44,11 +45,21 @@ pub(crate) struct Rules {
     /// When the attempt is over.
     pub(crate) attempt_ends: Instant,
     pub(crate) flow: Flow,
+    /// Somebody looks at what was read.
+    pub(crate) seen: bool,
+}
+
+/// An answer after its body was read, or as much of it as is read before it is handed over.
+pub(crate) struct Read {
+    pub(crate) response: Response,
+    /// What was read, if somebody looks at it.
+    pub(crate) seen: Option<Bytes>,
 }
 
 /// A body that did not arrive, with what came of it.
 pub(crate) struct LostBody {
     head: Head,
+    seen: Option<Bytes>,
     frames: VecDeque<Frame<Bytes>>,
     error: BoxError,
     out_of_time: bool,
@@ -59,8 +70,21 @@ impl LostBody {
         self.head.status()
     }
 
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.head.headers()
+    }
+
     pub(crate) fn url(&self) -> &Url {
         self.head.url()
+    }
+
+    /// What came of it, if somebody looks at that.
+    pub(crate) fn seen(&self) -> Option<Bytes> {
+        self.seen.clone()
+    }
+
+    pub(crate) fn error(&self) -> &(dyn StdError + 'static) {
+        &*self.error
     }
 
     /// The record that a nested client left in the response.
@@ -84,29 +108,35 @@ impl LostBody {
 }
 
 /// The response with its body read, or handed over where the rules say so.
-pub(crate) async fn read(response: Response, rules: &Rules) -> Result<Response, Box<LostBody>> {
+pub(crate) async fn read(response: Response, rules: &Rules) -> Result<Read, Box<LostBody>> {
     let length = response.content_length();
     if length == Some(0) || response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(response);
+        let seen = rules.seen.then(Bytes::new);
+        return Ok(Read { response, seen });
     }
     let buffer = rules.buffer as u64;
+    // Whoever looks at it sees the beginning of a long one too.
+    let too_long = length.is_some_and(|length| length > buffer) && !rules.seen;
     let handed_over = match rules.mode {
         Mode::Streamed => true,
-        Mode::Buffered => length.is_some_and(|length| length > buffer),
-        Mode::ByAnswer => buffer == 0 || length.is_some_and(|length| length > buffer) || flows(&response),
+        Mode::Buffered => too_long,
+        Mode::ByAnswer => buffer == 0 || too_long || flows(&response),
     };
     let mut reader = Reader::new(response);
     if handed_over {
-        return Ok(reader.hand_over(rules.flow));
+        let response = reader.hand_over(rules.flow);
+        return Ok(Read { response, seen: None });
     }
     let hurried = length.is_none() && rules.mode == Mode::ByAnswer;
     let filled = reader.fill(rules, hurried).await;
     reader.flush();
-    match filled {
-        Filled::Whole => Ok(reader.whole()),
-        Filled::Enough => Ok(reader.hand_over(rules.flow)),
-        Filled::Lost { error, out_of_time } => Err(reader.lost(error, out_of_time)),
-    }
+    let seen = rules.seen.then(|| reader.seen(rules.buffer));
+    let response = match filled {
+        Filled::Whole => reader.whole(),
+        Filled::Enough => reader.hand_over(rules.flow),
+        Filled::Lost { error, out_of_time } => return Err(reader.lost(error, out_of_time, seen)),
+    };
+    Ok(Read { response, seen })
 }
 
 /// Types that are sent piece by piece, each piece for its own sake.
@@ -239,6 +269,22 @@ impl Reader {
         }
     }
 
+    /// What was read, in one piece, up to so many bytes.
+    fn seen(&self, most: usize) -> Bytes {
+        let mut pieces = self.frames.iter().filter_map(Frame::data_ref);
+        let seen = match (pieces.next(), pieces.next()) {
+            (None, _) => Bytes::new(),
+            (Some(only), None) => only.clone(),
+            (Some(first), Some(second)) => {
+                let mut all = BytesMut::from(first.as_ref());
+                all.extend_from_slice(second);
+                pieces.for_each(|piece| all.extend_from_slice(piece));
+                all.freeze()
+            }
+        };
+        seen.slice(..seen.len().min(most))
+    }
+
     fn whole(mut self) -> Response {
         let body = match (self.frames.len(), self.frames.pop_front().map(Frame::into_data)) {
             (_, None) => Body::default(),
@@ -258,9 +304,10 @@ impl Reader {
         self.head.join(body)
     }
 
-    fn lost(self, error: BoxError, out_of_time: bool) -> Box<LostBody> {
+    fn lost(self, error: BoxError, out_of_time: bool, seen: Option<Bytes>) -> Box<LostBody> {
         Box::new(LostBody {
             head: self.head,
+            seen,
             frames: self.frames,
             error,
             out_of_time,

@@ -16,6 +16,8 @@ pub(crate) struct Group {
     breaker: Mutex<Breaker>,
     /// A copy of what the breaker has, to be read where a policy has no circuit.
     forced_open: AtomicBool,
+    /// An operation has trusted a key that nobody declared.
+    assumed: AtomicBool,
 }
 
 impl Group {
@@ -24,6 +26,7 @@ impl Group {
             bucket: Bucket::new(),
             breaker: Mutex::new(Breaker::default()),
             forced_open: AtomicBool::new(false),
+            assumed: AtomicBool::new(false),
         }
     }
 
@@ -44,6 +47,12 @@ impl Group {
 
     pub(crate) fn is_forced_open(&self) -> bool {
         self.forced_open.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody asked before.
+    pub(crate) fn is_first_assumption(&self) -> bool {
+        // A look first: a line that is only read is not fought over by threads.
+        !self.assumed.load(Ordering::Relaxed) && !self.assumed.swap(true, Ordering::Relaxed)
     }
 
     /// To forget the group would lose nothing.

@@ -13,6 +13,7 @@ const ANY: Terms = Terms {
     },
     body_replayable: true,
     keyed: true,
+    retention: None,
 };
 const UNSAFE: Terms = Terms {
     safety: ReplaySafety {
@@ -21,6 +22,7 @@ const UNSAFE: Terms = Terms {
     },
     body_replayable: true,
     keyed: false,
+    retention: None,
 };
 const NOTHING_KNOWN: Evidence = Evidence::new(false, false);
 
@@ -38,6 +40,7 @@ fn answer(status: u16, retry_after: Option<Duration>) -> Ending<'static> {
         retry_after,
         redirect: Redirect::None,
         nested: None,
+        meaning: None,
     }
 }
 
@@ -69,7 +72,7 @@ fn policy(builder: PolicyBuilder) -> Policy {
 fn after_first(policy: &Policy, terms: Terms, elapsed: Duration, ending: &Ending<'_>) -> Next {
     let mut machine = Machine::new(policy, terms, NOTHING_KNOWN);
     machine.begin(Duration::ZERO).unwrap();
-    machine.judge(elapsed, ending, || u64::MAX).next
+    machine.judge(elapsed, ending, |_| Verdict::Default, || u64::MAX).next
 }
 
 #[test]
@@ -286,7 +289,9 @@ fn the_last_attempt_is_the_last() {
     let mut next = Next::Retry(Duration::ZERO);
     while next == Next::Retry(Duration::ZERO) {
         machine.begin(Duration::ZERO).unwrap();
-        next = machine.judge(Duration::ZERO, &answer(503, None), || 0).next;
+        next = machine
+            .judge(Duration::ZERO, &answer(503, None), |_| Verdict::Default, || 0)
+            .next;
     }
     assert_eq!(next, Next::Stop(StopReason::MaxAttempts));
     assert_eq!(machine.attempts(), 3);
@@ -323,9 +328,9 @@ fn a_409_is_our_own_first_try_only_after_one_that_may_run() {
 
     let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
     machine.begin(Duration::ZERO).unwrap();
-    machine.judge(Duration::ZERO, &unknown_failure(false), || 0);
+    machine.judge(Duration::ZERO, &unknown_failure(false), |_| Verdict::Default, || 0);
     machine.begin(Duration::ZERO).unwrap();
-    let judgement = machine.judge(Duration::ZERO, &conflict, || 0);
+    let judgement = machine.judge(Duration::ZERO, &conflict, |_| Verdict::Default, || 0);
     assert_eq!(judgement.delivery, Delivery::Unknown);
     assert_eq!(judgement.next, Next::Retry(Duration::ZERO));
 
@@ -334,9 +339,167 @@ fn a_409_is_our_own_first_try_only_after_one_that_may_run() {
     for (keyed, retried) in [(true, true), (false, false)] {
         let mut machine = Machine::new(&policy, Terms { keyed, ..ANY }, earlier);
         machine.begin(Duration::ZERO).unwrap();
-        let next = machine.judge(Duration::ZERO, &conflict, || 0).next;
+        let next = machine
+            .judge(Duration::ZERO, &conflict, |_| Verdict::Default, || 0)
+            .next;
         assert_eq!(next == Next::Retry(Duration::ZERO), retried, "{keyed}");
     }
+}
+
+fn meaning(status: u16, meaning: Meaning) -> Ending<'static> {
+    match answer(status, None) {
+        Ending::Answer {
+            status,
+            retry_after,
+            redirect,
+            nested,
+            ..
+        } => Ending::Answer {
+            status,
+            retry_after,
+            redirect,
+            nested,
+            meaning: Some(meaning),
+        },
+        other => other,
+    }
+}
+
+/// What follows when a keyed write ends so after another one may have acted, and a classifier says this.
+fn after_unknown(ending: &Ending<'_>, verdict: Verdict) -> (Judgement, Outcome) {
+    let policy = policy(Policy::builder().backoff(Backoff::none()));
+    let earlier = Evidence::new(false, true).with_attempt_under_way();
+    let mut machine = Machine::new(&policy, ANY, earlier);
+    machine.begin(Duration::ZERO).unwrap();
+    let judgement = machine.judge(Duration::ZERO, ending, |_| verdict, || 0);
+    (judgement, machine.evidence().outcome())
+}
+
+// R68 to R70: and no classifier talks it into another attempt.
+#[test]
+fn a_key_that_belongs_to_another_request_ends_the_operation() {
+    for verdict in [Verdict::Default, Verdict::Retry, Verdict::Rejected, Verdict::Final] {
+        let (judgement, outcome) = after_unknown(&meaning(409, Meaning::Mismatch), verdict);
+        assert_eq!(judgement.next, Next::Stop(StopReason::KeyConflict));
+        assert_eq!(
+            (judgement.delivery, outcome),
+            (Delivery::Rejected, Outcome::NotDone),
+            "{verdict:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_in_progress_is_asked_for_again() {
+    let (judgement, outcome) = after_unknown(&meaning(423, Meaning::InProgress), Verdict::Default);
+    assert_eq!(judgement.next, Next::Retry(Duration::ZERO));
+    assert_eq!((judgement.delivery, outcome), (Delivery::Unknown, Outcome::Unknown));
+    let policy = Policy::default();
+    let next = after_first(&policy, UNSAFE, Duration::ZERO, &meaning(409, Meaning::InProgress));
+    assert_eq!(next, Next::Stop(StopReason::NotReplaySafe));
+}
+
+#[test]
+fn a_409_is_final_where_the_contract_would_have_said_that_it_is_progress() {
+    let (judgement, _) = after_unknown(&meaning(409, Meaning::Ordinary), Verdict::Default);
+    assert_eq!(judgement.next, Next::Stop(StopReason::NotRetryable));
+}
+
+#[test]
+fn a_stored_failure_is_final_and_leaves_the_outcome_open() {
+    let (judgement, outcome) = after_unknown(&meaning(500, Meaning::Stored), Verdict::Default);
+    assert_eq!(judgement.next, Next::Stop(StopReason::NotRetryable));
+    assert_eq!((judgement.delivery, outcome), (Delivery::Unknown, Outcome::Unknown));
+}
+
+// R56: named by the contract, even a 409 settles what came before.
+#[test]
+fn a_missing_key_is_final_and_nothing_was_done() {
+    let (judgement, outcome) = after_unknown(&meaning(409, Meaning::Missing), Verdict::Default);
+    assert_eq!(judgement.next, Next::Stop(StopReason::NotRetryable));
+    assert_eq!((judgement.delivery, outcome), (Delivery::Rejected, Outcome::NotDone));
+}
+
+#[test]
+fn a_refusal_that_a_classifier_calls_passing_settles_nothing() {
+    let (_, outcome) = after_unknown(&answer(404, None), Verdict::Default);
+    assert_eq!(outcome, Outcome::NotDone);
+    let (judgement, outcome) = after_unknown(&answer(404, None), Verdict::Retry);
+    assert_eq!(
+        (judgement.next, outcome),
+        (Next::Retry(Duration::ZERO), Outcome::Unknown)
+    );
+}
+
+#[test]
+fn a_classifier_cannot_make_an_unsafe_repeat() {
+    let policy = Policy::default();
+    for ending in [
+        unknown_failure(false),
+        answer(500, None),
+        answer(501, None),
+        answer(200, None),
+    ] {
+        let mut machine = Machine::new(&policy, UNSAFE, NOTHING_KNOWN);
+        machine.begin(Duration::ZERO).unwrap();
+        let judgement = machine.judge(Duration::ZERO, &ending, |_| Verdict::Retry, || 0);
+        assert_eq!(judgement.next, Next::Stop(StopReason::NotReplaySafe), "{ending:?}");
+    }
+}
+
+#[test]
+fn what_a_classifier_calls_rejected_is_repeated_whatever_the_method() {
+    let policy = policy(Policy::builder().backoff(Backoff::none()));
+    for (status, retried) in [(503, true), (500, true), (404, true), (200, false)] {
+        let mut machine = Machine::new(&policy, UNSAFE, NOTHING_KNOWN);
+        machine.begin(Duration::ZERO).unwrap();
+        let judgement = machine.judge(Duration::ZERO, &answer(status, None), |_| Verdict::Rejected, || 0);
+        assert_eq!(judgement.next == Next::Retry(Duration::ZERO), retried, "{status}");
+    }
+}
+
+#[test]
+fn a_classifier_is_told_what_the_default_is() {
+    let policy = Policy::default();
+    for (status, delivery) in [
+        (200, Delivery::Answered),
+        (404, Delivery::Rejected),
+        (500, Delivery::Unknown),
+    ] {
+        let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
+        machine.begin(Duration::ZERO).unwrap();
+        let mut told = None;
+        let tell = |delivery| {
+            told = Some(delivery);
+            Verdict::Final
+        };
+        machine.judge(Duration::ZERO, &answer(status, None), tell, || 0);
+        assert_eq!(told, Some(delivery));
+    }
+}
+
+#[test]
+fn no_attempt_is_begun_once_the_key_may_be_forgotten() {
+    let terms = Terms {
+        retention: Some(secs(5)),
+        ..ANY
+    };
+    let policy = policy(Policy::builder().backoff(Backoff::constant(secs(2))));
+    let unknown = unknown_failure(false);
+    let mut machine = Machine::new(&policy, terms, NOTHING_KNOWN);
+    machine.begin(secs(1)).unwrap();
+    // It counts from the first attempt, at 1 s, to 6 s.
+    let next = machine.judge(millis(3_999), &unknown, |_| Verdict::Default, || 0).next;
+    assert_eq!(next, Next::Retry(secs(2)));
+    let next = machine.judge(secs(4), &unknown, |_| Verdict::Default, || 0).next;
+    assert_eq!(next, Next::Stop(StopReason::Retention));
+    assert_eq!(machine.begin(millis(5_999)), Ok(secs(10)));
+    assert_eq!(machine.begin(secs(6)), Err(StopReason::Retention));
+
+    let mut later = Machine::new(&policy, terms, NOTHING_KNOWN).remembered_for(Some(secs(1)));
+    assert!(later.begin(millis(999)).is_ok());
+    let mut too_late = Machine::new(&policy, terms, NOTHING_KNOWN).remembered_for(Some(Duration::ZERO));
+    assert_eq!(too_late.begin(Duration::ZERO), Err(StopReason::Retention));
 }
 
 #[test]
@@ -346,11 +509,18 @@ fn decorrelated_waits_grow_from_the_draw_before_and_not_from_what_was_asked() {
     let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
     machine.begin(Duration::ZERO).unwrap();
     let next = machine
-        .judge(Duration::ZERO, &answer(503, Some(secs(5))), || u64::MAX)
+        .judge(
+            Duration::ZERO,
+            &answer(503, Some(secs(5))),
+            |_| Verdict::Default,
+            || u64::MAX,
+        )
         .next;
     assert_eq!(next, Next::Retry(millis(5_300)));
     machine.begin(Duration::ZERO).unwrap();
-    let next = machine.judge(Duration::ZERO, &answer(503, None), || u64::MAX).next;
+    let next = machine
+        .judge(Duration::ZERO, &answer(503, None), |_| Verdict::Default, || u64::MAX)
+        .next;
     assert_eq!(next, Next::Retry(millis(900)));
 }
 
@@ -367,11 +537,14 @@ fn any_ending() -> impl Strategy<Value = Ending<'static>> {
         1 => Just(Redirect::Astray),
     ];
     prop_oneof![
-        (100..=599_u16, asked, redirect).prop_map(|(status, retry_after, redirect)| Ending::Answer {
-            status: StatusCode::from_u16(status).unwrap(),
-            retry_after,
-            redirect,
-            nested: None,
+        (100..=599_u16, asked, redirect, any_meaning()).prop_map(|(status, retry_after, redirect, meaning)| {
+            Ending::Answer {
+                status: StatusCode::from_u16(status).unwrap(),
+                retry_after,
+                redirect,
+                nested: None,
+                meaning,
+            }
         }),
         any::<bool>().prop_map(body_lost),
         (delivery, any::<bool>(), any::<bool>()).prop_map(|(delivery, retry, out_of_time)| {
@@ -387,11 +560,37 @@ fn any_ending() -> impl Strategy<Value = Ending<'static>> {
     ]
 }
 
+fn any_meaning() -> impl Strategy<Value = Option<Meaning>> {
+    prop_oneof![
+        4 => Just(None),
+        1 => prop::sample::select(vec![
+            Meaning::InProgress,
+            Meaning::Mismatch,
+            Meaning::Missing,
+            Meaning::Stored,
+            Meaning::Ordinary,
+        ])
+        .prop_map(Some),
+    ]
+}
+
+fn any_verdict() -> impl Strategy<Value = Verdict> {
+    prop::sample::select(vec![
+        Verdict::Default,
+        Verdict::Default,
+        Verdict::Retry,
+        Verdict::Rejected,
+        Verdict::Final,
+    ])
+}
+
 fn any_terms() -> impl Strategy<Value = Terms> {
-    any::<[bool; 4]>().prop_map(|[answered, unknown, body_replayable, keyed]| Terms {
+    let retention = prop::option::of((0..20_000_u64).prop_map(millis));
+    (any::<[bool; 4]>(), retention).prop_map(|([answered, unknown, body_replayable, keyed], retention)| Terms {
         safety: ReplaySafety { answered, unknown },
         body_replayable,
         keyed,
+        retention,
     })
 }
 
@@ -404,22 +603,23 @@ proptest! {
         terms in any_terms(),
         max_attempts in 1..6_u32,
         deadline in 10..20_000_u64,
-        script in proptest::collection::vec((any_ending(), 0.0..=1.0, any::<u64>()), 6),
+        script in proptest::collection::vec((any_ending(), any_verdict(), 0.0..=1.0, any::<u64>()), 6),
     ) {
         let deadline = millis(deadline);
         let policy = policy(Policy::builder().deadline(deadline).max_attempts(max_attempts));
         let mut machine = Machine::new(&policy, terms, NOTHING_KNOWN);
         let mut elapsed = Duration::ZERO;
         let mut stopped = None;
-        for (ending, share, random) in script {
+        for (ending, verdict, share, random) in script {
             let Ok(limit) = machine.begin(elapsed) else {
                 stopped = Some(StopReason::Deadline);
                 break;
             };
             prop_assert!(elapsed + limit <= deadline && limit <= policy.attempt_timeout());
             prop_assert!(limit >= policy.min_attempt_time());
+            prop_assert!(elapsed.is_zero() || terms.retention.is_none_or(|retention| elapsed < retention));
             elapsed += limit.mul_f64(share);
-            let judgement = machine.judge(elapsed, &ending, || random);
+            let judgement = machine.judge(elapsed, &ending, |_| verdict, || random);
             match judgement.next {
                 Next::Stop(reason) => {
                     stopped = Some(reason);
@@ -428,7 +628,8 @@ proptest! {
                 Next::Retry(wait) => {
                     prop_assert!(wait >= ending.retry_after().unwrap_or_default());
                     prop_assert!(elapsed + wait < deadline);
-                    prop_assert!(terms.body_replayable);
+                    prop_assert!(terms.body_replayable && verdict != Verdict::Final);
+                    prop_assert!(ending.meaning() != Some(Meaning::Mismatch));
                     prop_assert!(terms.safety.unknown || judgement.delivery != Delivery::Unknown);
                     prop_assert!(terms.safety.answered || judgement.delivery != Delivery::Answered);
                     elapsed += wait;
@@ -441,14 +642,14 @@ proptest! {
     // R10: an operation that may have acted is never called not done.
     #[test]
     fn not_done_is_never_claimed_after_an_unsettled_unknown(
-        endings in proptest::collection::vec(any_ending(), 1..6),
+        endings in proptest::collection::vec((any_ending(), any_verdict()), 1..6),
     ) {
         let policy = policy(Policy::builder().max_attempts(9));
         let mut machine = Machine::new(&policy, ANY, NOTHING_KNOWN);
         let mut may_have_acted = false;
-        for ending in &endings {
+        for (ending, verdict) in &endings {
             machine.begin(Duration::ZERO).unwrap();
-            let judgement = machine.judge(Duration::ZERO, ending, || 0);
+            let judgement = machine.judge(Duration::ZERO, ending, |_| *verdict, || 0);
             may_have_acted |= judgement.delivery == Delivery::Unknown;
         }
         prop_assert!(!may_have_acted || machine.evidence().outcome() != Outcome::NotDone);

@@ -1,4 +1,7 @@
-//! Idempotency keys: one per operation, the same on every attempt.
+//! Idempotency keys: one per operation, the same on every attempt, as the contract of the service has it.
 
+pub(crate) mod contract;
 pub(crate) mod key;
 pub(crate) mod placement;
+pub(crate) mod pointer;
+pub(crate) mod sign;

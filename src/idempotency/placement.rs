@@ -1,12 +1,158 @@
-//! Where the key stands in a request: the header `Idempotency-Key`, bare.
+//! Where the key stands in a request.
 
-use http::Method;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 
+use http::Uri;
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Body, Method, Request};
+
+use super::contract::IdempotencyContract;
 use super::key::{IdempotencyKey, KeyError, KeyErrorKind};
-use crate::replay::KeyTrust;
+use super::pointer::JsonPointer;
+use crate::error::BoxError;
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// A place for the key that no other of [`IdempotencyContract`](crate::IdempotencyContract) describes.
+///
+/// ```
+/// use steadfast::reqwest::{Request, header::{COOKIE, HeaderMap}};
+/// use steadfast::{IdempotencyContract, IdempotencyKey, KeyPlacement};
+///
+/// struct InCookie;
+///
+/// impl KeyPlacement for InCookie {
+///     fn write(
+///         &self,
+///         request: &mut Request,
+///         key: &IdempotencyKey,
+///     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+///         request.headers_mut().insert(COOKIE, format!("request={}", key.as_str()).parse()?);
+///         Ok(())
+///     }
+///
+///     fn read(&self, headers: &HeaderMap, _: &http::Uri, _: &[u8]) -> Option<String> {
+///         let cookie = headers.get(COOKIE)?.to_str().ok()?;
+///         cookie.strip_prefix("request=").map(str::to_owned)
+///     }
+/// }
+///
+/// let contract = IdempotencyContract::custom(InCookie);
+/// ```
+pub trait KeyPlacement: Send + Sync {
+    /// Writes the key into a request, once, before the first attempt. It may change headers, the query, and a body in memory.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps it from that: the request is refused.
+    fn write(&self, request: &mut Request, key: &IdempotencyKey) -> Result<(), BoxError>;
+
+    /// The key of a request, if it has one. The body is empty where it is not in memory.
+    fn read(&self, headers: &HeaderMap, uri: &Uri, body: &[u8]) -> Option<String>;
+}
+
+#[derive(Clone)]
+pub(crate) enum Placement {
+    Header {
+        name: HeaderName,
+        /// As a string of RFC 9651.
+        quoted: bool,
+    },
+    Body(JsonPointer),
+    Query(String),
+    Custom(Arc<dyn KeyPlacement>),
+    None,
+}
+
+impl Placement {
+    pub(crate) fn read(&self, headers: &HeaderMap, uri: &Uri, body: &[u8]) -> Result<Option<IdempotencyKey>, KeyError> {
+        let text = match self {
+            Self::Header { name, quoted } => in_header(headers, name, *quoted)?,
+            Self::Body(pointer) => pointer.read(body)?,
+            Self::Query(name) => in_query(uri.query(), name)?,
+            Self::Custom(placement) => placement.read(headers, uri, body),
+            Self::None => None,
+        };
+        text.map(IdempotencyKey::parse).transpose()
+    }
+
+    /// The key that a request of ours has already.
+    fn read_own(&self, request: &Request) -> Result<Option<IdempotencyKey>, KeyError> {
+        let body = request.body().and_then(Body::as_bytes).unwrap_or_default();
+        let text = match self {
+            Self::Header { name, quoted } => in_header(request.headers(), name, *quoted)?,
+            // A body that is no JSON has no key, and whether it needs one is not asked here.
+            Self::Body(pointer) => match pointer.read(body) {
+                Err(KeyErrorKind::NoJsonBody | KeyErrorKind::NoObject { .. }) => None,
+                read => read?,
+            },
+            Self::Query(name) => in_query(request.url().query(), name)?,
+            Self::Custom(placement) => {
+                let uri = request.url().as_str().parse().unwrap_or_default();
+                placement.read(request.headers(), &uri, body)
+            }
+            Self::None => None,
+        };
+        text.map(IdempotencyKey::parse).transpose()
+    }
+
+    fn write(&self, request: &mut Request, key: &IdempotencyKey) -> Result<(), BoxError> {
+        match self {
+            Self::Header { name, quoted } => {
+                let text = if *quoted {
+                    quote(key)
+                } else {
+                    Cow::Borrowed(key.as_str())
+                };
+                let mut value = HeaderValue::from_str(&text)?;
+                value.set_sensitive(true);
+                request.headers_mut().insert(name.clone(), value);
+            }
+            Self::Body(pointer) => {
+                let body = request.body().and_then(Body::as_bytes).unwrap_or_default();
+                let body = pointer.write(body, key.as_str()).map_err(KeyError::from)?;
+                if let Some(length) = request.headers_mut().get_mut(CONTENT_LENGTH) {
+                    *length = body.len().into();
+                }
+                *request.body_mut() = Some(body.into());
+            }
+            Self::Query(name) => {
+                request.url_mut().query_pairs_mut().append_pair(name, key.as_str());
+            }
+            Self::Custom(placement) => placement.write(request, key)?,
+            Self::None => {}
+        }
+        Ok(())
+    }
+
+    /// Marks what holds the key, so that no `Debug` of the headers shows it.
+    fn conceal(&self, request: &mut Request) {
+        if let Self::Header { name, .. } = self {
+            if let Some(value) = request.headers_mut().get_mut(name) {
+                value.set_sensitive(true);
+            }
+        }
+    }
+
+    /// Writes the key of an operation again where a request of it has lost or changed it.
+    pub(crate) fn restore(&self, request: &mut Request, key: &IdempotencyKey) -> Result<(), BoxError> {
+        if matches!(self, Self::None) || matches!(self.read_own(request), Ok(Some(ref found)) if found == key) {
+            return Ok(());
+        }
+        if let Self::Query(name) = self {
+            let others = |(other, _): &(Cow<'_, str>, Cow<'_, str>)| other != name;
+            let kept: Vec<_> = request.url().query_pairs().filter(others).map(into_owned).collect();
+            request.url_mut().query_pairs_mut().clear().extend_pairs(kept);
+        }
+        self.write(request, key)
+    }
+}
+
+fn into_owned((name, value): (Cow<'_, str>, Cow<'_, str>)) -> (String, String) {
+    (name.into_owned(), value.into_owned())
+}
 
 /// What the caller said about the key of one request.
 #[derive(Clone, Debug, Default)]
@@ -18,136 +164,103 @@ pub(crate) enum KeyChoice {
     Without,
 }
 
-/// Writes the key of an operation into its headers, once, before the first attempt (R12).
-///
-/// The caller's key wins, whether it was given to the builder or as a header; a key is made only where there is none
-/// and the method is POST or PATCH (R43). A header the caller wrote is sent as it is.
-pub(crate) fn place(
-    headers: &mut HeaderMap,
-    method: &Method,
-    choice: KeyChoice,
-) -> Result<Option<(IdempotencyKey, KeyTrust)>, KeyError> {
-    let in_header = caller_header(headers)?;
-    let key = match (choice, in_header) {
-        (KeyChoice::Without, Some(_)) => return Err(KeyErrorKind::Unwanted.into()),
-        (KeyChoice::Given(given), Some(key)) if given != key => {
-            return Err(KeyErrorKind::Ambiguous.into());
-        }
-        (_, Some(key)) => return Ok(Some((key, KeyTrust::Declared))),
-        (KeyChoice::Given(key), None) => (key, KeyTrust::Declared),
-        (KeyChoice::ByMethod, None) if matches!(*method, Method::POST | Method::PATCH) => {
-            (IdempotencyKey::random(), KeyTrust::Assumed)
-        }
-        (KeyChoice::Without | KeyChoice::ByMethod, None) => return Ok(None),
-    };
-    // A key is visible ASCII, of which every header value may be made; without one nothing is placed or claimed.
-    let Ok(mut value) = HeaderValue::from_str(key.0.as_str()) else {
-        return Ok(None);
-    };
-    value.set_sensitive(true);
-    headers.insert(IDEMPOTENCY_KEY, value);
-    Ok(Some(key))
+/// The key of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) key: IdempotencyKey,
+    /// The caller brought it.
+    pub(crate) given: bool,
 }
 
-/// The key in the caller's own header, and the header marked so that no `Debug` shows it.
-fn caller_header(headers: &mut HeaderMap) -> Result<Option<IdempotencyKey>, KeyError> {
-    if headers.get_all(IDEMPOTENCY_KEY).iter().nth(1).is_some() {
-        return Err(KeyErrorKind::Ambiguous.into());
-    }
-    let Some(value) = headers.get_mut(IDEMPOTENCY_KEY) else {
-        return Ok(None);
+/// Writes the key of an operation into its request, once, before the first attempt (R12).
+///
+/// The caller's key wins, whether it was given to the builder or stands in the request; a key is made only where there is none
+/// and the method is POST or PATCH (R43). What the caller wrote is sent as it is.
+pub(crate) fn place(
+    request: &mut Request,
+    contract: &IdempotencyContract,
+    choice: KeyChoice,
+) -> Result<Option<Placed>, BoxError> {
+    let placement = contract.placement();
+    placement.conceal(request);
+    let wanted = matches!(*request.method(), Method::POST | Method::PATCH) && contract.carries_key();
+    let (key, given) = match (choice, placement.read_own(request)?) {
+        (KeyChoice::Without, Some(_)) => return Err(KeyError::from(KeyErrorKind::Unwanted).into()),
+        (KeyChoice::Given(given), Some(key)) if given != key => {
+            return Err(KeyError::from(KeyErrorKind::Ambiguous).into());
+        }
+        (_, Some(key)) => {
+            contract.check(&key)?;
+            return Ok(Some(Placed { key, given: true }));
+        }
+        (KeyChoice::Given(key), None) => (key, true),
+        (KeyChoice::ByMethod, None) if wanted => (IdempotencyKey::random(), false),
+        (KeyChoice::Without | KeyChoice::ByMethod, None) => return Ok(None),
     };
-    value.set_sensitive(true);
+    contract.check(&key)?;
+    placement.write(request, &key)?;
+    Ok(Some(Placed { key, given }))
+}
+
+fn in_header(headers: &HeaderMap, name: &HeaderName, quoted: bool) -> Result<Option<String>, KeyError> {
+    let mut lines = headers.get_all(name).iter();
+    let (Some(value), None) = (lines.next(), lines.next()) else {
+        let found = headers.contains_key(name);
+        return if found {
+            Err(KeyErrorKind::Ambiguous.into())
+        } else {
+            Ok(None)
+        };
+    };
     // Bytes that are not UTF-8 are not ASCII either: the replacement for them is refused at the same place.
-    IdempotencyKey::parse(String::from_utf8_lossy(value.as_bytes())).map(Some)
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let text = if quoted { unquote(&text) } else { text };
+    Ok(Some(text.into_owned()))
+}
+
+fn in_query(query: Option<&str>, name: &str) -> Result<Option<String>, KeyError> {
+    let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    let mut named = pairs.filter(|(other, _)| other == name).map(|(_, value)| value);
+    match (named.next(), named.next()) {
+        (Some(_), Some(_)) => Err(KeyErrorKind::Ambiguous.into()),
+        (found, _) => Ok(found.map(Cow::into_owned)),
+    }
+}
+
+fn quote(key: &IdempotencyKey) -> Cow<'_, str> {
+    let escaped = key.as_str().replace('\\', "\\\\").replace('"', "\\\"");
+    Cow::Owned(format!("\"{escaped}\""))
+}
+
+/// The text of a quoted string; anything else as it is. Parameters behind the string are left out.
+fn unquote(text: &str) -> Cow<'_, str> {
+    let Some(quoted) = text.trim().strip_prefix('"') else {
+        return Cow::Borrowed(text);
+    };
+    let mut plain = String::new();
+    let mut characters = quoted.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => return Cow::Owned(plain),
+            '\\' => plain.extend(characters.next()),
+            _ => plain.push(character),
+        }
+    }
+    Cow::Borrowed(text)
+}
+
+impl fmt::Debug for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header { name, quoted: false } => write!(f, "header {name}"),
+            Self::Header { name, quoted: true } => write!(f, "header {name}, quoted"),
+            Self::Body(pointer) => write!(f, "body {pointer}"),
+            Self::Query(name) => write!(f, "query {name}"),
+            Self::Custom(_) => f.write_str("custom"),
+            Self::None => f.write_str("none"),
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn header(headers: &HeaderMap) -> Vec<&[u8]> {
-        let lines = headers.get_all("idempotency-key").iter();
-        lines.map(HeaderValue::as_bytes).collect()
-    }
-
-    fn given(text: &str) -> KeyChoice {
-        KeyChoice::Given(IdempotencyKey::parse(text).unwrap())
-    }
-
-    // R11, R43
-    #[test]
-    fn post_and_patch_get_a_key_of_their_own() {
-        for method in [Method::POST, Method::PATCH] {
-            let mut headers = HeaderMap::new();
-            let (key, trust) = place(&mut headers, &method, KeyChoice::ByMethod).unwrap().unwrap();
-            assert_eq!(trust, KeyTrust::Assumed);
-            assert_eq!(header(&headers), [key.as_str().as_bytes()]);
-        }
-    }
-
-    // R42
-    #[test]
-    fn other_methods_get_a_key_on_request_only() {
-        for method in [Method::GET, Method::PUT, Method::DELETE] {
-            let mut headers = HeaderMap::new();
-            assert_eq!(place(&mut headers, &method, KeyChoice::ByMethod), Ok(None));
-            assert!(headers.is_empty());
-            let placed = place(&mut headers, &method, given("k1")).unwrap();
-            assert_eq!(placed.unwrap().1, KeyTrust::Declared);
-            assert_eq!(header(&headers), [b"k1"]);
-        }
-    }
-
-    #[test]
-    fn a_post_can_go_without() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(place(&mut headers, &Method::POST, KeyChoice::Without), Ok(None));
-        assert!(headers.is_empty());
-    }
-
-    // field 35
-    #[test]
-    fn the_callers_header_wins_and_stands_once() {
-        let mut headers = HeaderMap::new();
-        headers.insert("Idempotency-KEY", HeaderValue::from_static("\"quoted\""));
-        let (key, trust) = place(&mut headers, &Method::POST, KeyChoice::ByMethod)
-            .unwrap()
-            .unwrap();
-        assert_eq!((key.as_str(), trust), ("\"quoted\"", KeyTrust::Declared));
-        assert_eq!(header(&headers), [b"\"quoted\""]);
-    }
-
-    #[test]
-    fn two_keys_for_one_operation_are_refused() {
-        let mut headers = HeaderMap::new();
-        headers.append("idempotency-key", HeaderValue::from_static("a"));
-        assert!(place(&mut headers, &Method::POST, given("a")).is_ok());
-        let error = place(&mut headers, &Method::POST, given("b")).unwrap_err();
-        assert_eq!(*error.kind(), KeyErrorKind::Ambiguous);
-        let error = place(&mut headers, &Method::POST, KeyChoice::Without).unwrap_err();
-        assert_eq!(*error.kind(), KeyErrorKind::Unwanted);
-        headers.append("idempotency-key", HeaderValue::from_static("a"));
-        let error = place(&mut headers, &Method::POST, KeyChoice::ByMethod).unwrap_err();
-        assert_eq!(*error.kind(), KeyErrorKind::Ambiguous);
-    }
-
-    #[test]
-    fn a_header_that_is_no_key_is_refused() {
-        for value in [&b""[..], b"a b", b"\xff\xfe"] {
-            let mut headers = HeaderMap::new();
-            headers.insert("idempotency-key", HeaderValue::from_bytes(value).unwrap());
-            assert!(place(&mut headers, &Method::POST, KeyChoice::ByMethod).is_err());
-        }
-    }
-
-    #[test]
-    fn the_debug_of_the_headers_does_not_show_the_key() {
-        let mut headers = HeaderMap::new();
-        place(&mut headers, &Method::POST, given("hunter2")).unwrap();
-        assert!(!format!("{headers:?}").contains("hunter2"));
-        headers.insert("idempotency-key", HeaderValue::from_static("hunter2"));
-        place(&mut headers, &Method::POST, KeyChoice::ByMethod).unwrap();
-        assert!(!format!("{headers:?}").contains("hunter2"));
-    }
-}
+mod tests;

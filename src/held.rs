@@ -1,0 +1,216 @@
+//! What an attempt left in our hands: an answer, one that lost its body, or a failure.
+
+use std::future::Future;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use reqwest::Response;
+use tokio::time::timeout_at;
+
+use crate::body::read::{self, LostBody, Mode, Rules};
+use crate::circuit::breaker::Health;
+use crate::classifier::AttemptFacts;
+use crate::classify::attempt_error::{AttemptError, Facts};
+use crate::classify::failure::Failure;
+use crate::classify::{Delivery, health, status};
+use crate::deadline::out_of_time;
+use crate::decision::Ending;
+use crate::error::{BoxError, ErrorKind};
+use crate::idempotency::sign::Answer;
+use crate::operation::Operation;
+use crate::response::ResponseExt;
+use crate::retry_after;
+use crate::watch::Watch;
+
+pub(crate) enum Held {
+    Response {
+        response: Response,
+        /// Its body was read, or handed over.
+        settled: bool,
+        /// As much of the body as was read to be looked at.
+        seen: Option<Bytes>,
+    },
+    Lost(Box<LostBody>),
+    Failure {
+        error: AttemptError,
+        out_of_time: bool,
+    },
+}
+
+/// Waits for the answer and reads the body of a success, and of any other answer that somebody must look at: the time limit is
+/// over all of it (R29).
+pub(crate) async fn attempt<Fut, E>(operation: &Operation, sending: Fut, rules: &Rules) -> Held
+where
+    Fut: Future<Output = Result<Response, E>> + Send,
+    E: Into<AttemptError>,
+{
+    let answer = timeout_at(rules.attempt_ends, sending).await;
+    match answer.map(|answer| answer.map_err(Into::into)) {
+        Err(_) => Held::Failure {
+            error: AttemptError::new(Failure::TIMEOUT, out_of_time("no answer until the end of the attempt")),
+            out_of_time: true,
+        },
+        Ok(Err(error)) => Held::Failure {
+            error,
+            out_of_time: false,
+        },
+        Ok(Ok(response)) => Held::read(operation, response, rules).await,
+    }
+}
+
+impl Held {
+    async fn read(operation: &Operation, response: Response, rules: &Rules) -> Self {
+        let succeeded = response.status().is_success();
+        let seen = operation.looks_at_body(response.status(), response.headers());
+        let mut rules = Rules { seen, ..*rules };
+        match (succeeded, seen) {
+            // The status of any other answer decides before its body does.
+            (false, false) => return Self::answer(response, false, None),
+            // What it means does not depend on how the caller wants a success.
+            (false, true) => rules.mode = Mode::Buffered,
+            (true, _) => {}
+        }
+        match read::read(response, &rules).await {
+            Ok(read) => Self::answer(read.response, true, read.seen),
+            Err(lost) if succeeded => Self::Lost(lost),
+            Err(lost) => {
+                let seen = lost.seen();
+                Self::answer(lost.into_response(), true, seen)
+            }
+        }
+    }
+
+    fn answer(response: Response, settled: bool, seen: Option<Bytes>) -> Self {
+        Self::Response {
+            response,
+            settled,
+            seen,
+        }
+    }
+
+    /// The answer that is given back, with its body.
+    pub(crate) async fn settle(self, rules: &Rules) -> Self {
+        match self {
+            Self::Response {
+                response,
+                settled: false,
+                seen,
+            } => {
+                let response = match read::read(response, rules).await {
+                    Ok(read) => read.response,
+                    Err(lost) => lost.into_response(),
+                };
+                Self::answer(response, true, seen)
+            }
+            held => held,
+        }
+    }
+
+    /// The answer as a contract looks at it.
+    pub(crate) fn as_answer(&self) -> Option<Answer<'_>> {
+        match self {
+            Self::Response { response, seen, .. } => {
+                Some(Answer::new(response.status(), response.headers(), seen.as_deref()))
+            }
+            Self::Lost(lost) => Some(Answer::new(lost.status(), lost.headers(), None)),
+            Self::Failure { .. } => None,
+        }
+    }
+
+    pub(crate) fn ending<'a>(&'a self, operation: &Operation, watch: &Watch<'_>) -> Ending<'a> {
+        match self {
+            Self::Response { response, .. } => Ending::Answer {
+                status: response.status(),
+                retry_after: asked(response.status(), response.headers()),
+                redirect: watch.redirect(Some(response.url())),
+                nested: response.attempts(),
+                meaning: self.as_answer().and_then(|answer| operation.meaning(&answer)),
+            },
+            Self::Lost(lost) => Ending::BodyLost {
+                status: lost.status(),
+                redirect: watch.redirect(Some(lost.url())),
+                nested: lost.nested(),
+                out_of_time: lost.out_of_time(),
+            },
+            Self::Failure { error, out_of_time } => Ending::Failure {
+                finding: error.facts.failure.finding,
+                status: error.facts.status,
+                retry_after: error.facts.retry_after,
+                redirect: watch.redirect(error.facts.answered.as_deref()),
+                nested: error.facts.nested.as_ref(),
+                out_of_time: *out_of_time,
+            },
+        }
+    }
+
+    /// The attempt as a classifier sees it.
+    pub(crate) fn facts<'a>(&'a self, number: u32, ending: &Ending<'_>, delivery: Delivery) -> AttemptFacts<'a> {
+        let (headers, body, error): (Option<&HeaderMap>, _, Option<&(dyn std::error::Error + 'static)>) = match self {
+            Self::Response { response, seen, .. } => (Some(response.headers()), seen.as_deref(), None),
+            Self::Lost(lost) => (Some(lost.headers()), None, Some(lost.error())),
+            Self::Failure { error, .. } => (None, None, Some(&*error.source)),
+        };
+        AttemptFacts {
+            number,
+            status: ending.status(),
+            headers,
+            body,
+            failure: self.failure(),
+            error,
+            delivery,
+            retry_after: ending.retry_after(),
+        }
+    }
+
+    /// What it says of the service.
+    pub(crate) fn health(&self) -> Health {
+        match self {
+            Self::Response { response, .. } => health::of_status(response.status()),
+            Self::Lost(_) => Health::Failure,
+            Self::Failure { error, .. } => {
+                let Facts { failure, status, .. } = &error.facts;
+                health::of_failure(failure.kind, failure.finding, *status)
+            }
+        }
+    }
+
+    /// The service gave an answer whose status is no failure to ask again for, whatever the request.
+    pub(crate) fn is_served(&self) -> bool {
+        let answered = match self {
+            Self::Response { response, .. } => Some(response.status()),
+            Self::Lost(_) => None,
+            Self::Failure { error, .. } => error
+                .facts
+                .status
+                .filter(|_| error.facts.failure.kind == ErrorKind::Status),
+        };
+        answered.is_some_and(|status| !status::is_retried(status))
+    }
+
+    pub(crate) fn failure(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Response { .. } => None,
+            Self::Lost(_) => Some(ErrorKind::Body),
+            Self::Failure { error, .. } => Some(error.facts.failure.kind),
+        }
+    }
+
+    /// What failed, where no answer can be given back.
+    pub(crate) fn into_response(self) -> Result<Response, (ErrorKind, BoxError)> {
+        match self {
+            Self::Response { response, .. } => Ok(response),
+            Self::Lost(lost) => Err((ErrorKind::Body, lost.into_error())),
+            Self::Failure { error, .. } => Err((error.facts.failure.kind, error.source)),
+        }
+    }
+}
+
+fn asked(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let refused = status.is_client_error() || status.is_server_error();
+    if refused {
+        retry_after::asked(headers, SystemTime::now)
+    } else {
+        None
+    }
+}
