@@ -116,7 +116,7 @@ impl fmt::Display for StopReason {
             Self::MaxAttempts => "no attempts left",
             Self::Deadline => "deadline reached",
             Self::Budget => "retry budget used up",
-            Self::KeyConflict => "idempotency key belongs to another operation",
+            Self::KeyConflict => "idempotency key belongs to another operation, and a new one would act again",
             Self::Retention => "past the retention of the idempotency key",
             Self::Scope => "no retries in this scope",
         })

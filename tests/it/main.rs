@@ -11,12 +11,15 @@
 mod bodies_loop;
 mod budget;
 mod circuit;
+mod classifiers;
+mod contracts;
 mod deadline;
 mod documents;
 mod examples;
 mod frames;
 mod guard_settings;
 mod herd;
+mod hooks;
 mod hostile;
 mod keys;
 mod nested;
