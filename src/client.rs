@@ -23,6 +23,11 @@ use crate::operation::Operation;
 use crate::policy::Policy;
 use crate::redirect;
 use crate::request::RequestBuilder;
+#[cfg(feature = "testing")]
+use crate::testing::Sending;
+
+#[cfg(feature = "testing")]
+type Transport = Arc<dyn Fn(Request) -> Sending + Send + Sync>;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -48,6 +53,8 @@ pub struct Client {
 
 struct Inner {
     http: reqwest::Client,
+    #[cfg(feature = "testing")]
+    transport: Option<Transport>,
     tells_redirects: bool,
     policy: Arc<Policy>,
     contract: Option<Arc<IdempotencyContract>>,
@@ -77,6 +84,8 @@ impl Client {
     pub fn builder(http: reqwest::Client) -> ClientBuilder {
         ClientBuilder {
             http,
+            #[cfg(feature = "testing")]
+            transport: None,
             tells_redirects: false,
             policy: Policy::default(),
             contract: None,
@@ -204,6 +213,24 @@ impl Client {
         &self.inner.http
     }
 
+    /// Sends one attempt.
+    #[cfg(not(feature = "testing"))]
+    pub(crate) fn transmit(&self, request: Request) -> impl Future<Output = reqwest::Result<Response>> + Send + use<> {
+        self.inner.http.execute(request)
+    }
+
+    /// Sends one attempt, or plays it where a test says how.
+    #[cfg(feature = "testing")]
+    pub(crate) fn transmit(&self, request: Request) -> Sending {
+        match &self.inner.transport {
+            Some(transport) => transport(request),
+            None => {
+                let sending = self.inner.http.execute(request);
+                Box::pin(async { Ok(sending.await?) })
+            }
+        }
+    }
+
     /// The inner client was built with [`redirect::policy`].
     pub(crate) fn tells_redirects(&self) -> bool {
         self.inner.tells_redirects
@@ -271,6 +298,8 @@ impl fmt::Debug for Client {
 #[must_use = "a builder does nothing until it is built"]
 pub struct ClientBuilder {
     http: reqwest::Client,
+    #[cfg(feature = "testing")]
+    transport: Option<Transport>,
     tells_redirects: bool,
     policy: Policy,
     contract: Option<Arc<IdempotencyContract>>,
@@ -358,6 +387,22 @@ impl ClientBuilder {
         self
     }
 
+    /// Sends every attempt by this instead of the inner client: a [`Script`](crate::testing::Script), or
+    /// [`Faults`](crate::testing::Faults) over the real one. For tests.
+    #[cfg(feature = "testing")]
+    pub fn transport<F, Fut, E>(mut self, send: F) -> Self
+    where
+        F: Fn(Request) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Response, E>> + Send + 'static,
+        E: Into<AttemptError>,
+    {
+        self.transport = Some(Arc::new(move |request| {
+            let sending = send(request);
+            Box::pin(async { sending.await.map_err(Into::into) })
+        }));
+        self
+    }
+
     /// Draws the same waits in the same order each time, for tests and simulations.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -369,6 +414,8 @@ impl ClientBuilder {
         Client {
             inner: Arc::new(Inner {
                 http: self.http,
+                #[cfg(feature = "testing")]
+                transport: self.transport,
                 tells_redirects: self.tells_redirects,
                 policy: Arc::new(self.policy),
                 contract: self.contract,

@@ -103,6 +103,8 @@ mod retry_after;
 pub mod scope;
 mod sync;
 mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod violation;
 mod watch;
 

@@ -174,7 +174,7 @@ impl Operation {
     /// As of [`RequestBuilder::send`](crate::RequestBuilder::send). Besides, an error of the kind `Request` if another
     /// `send()` of the operation is under way, or its body is a stream that was sent before.
     pub fn send(&self) -> impl Future<Output = Result<Response, Error>> + Send + '_ {
-        pipeline::run(self, Sender::Inner, |request, _| self.client.http().execute(request))
+        pipeline::run(self, Sender::Inner, |request, _| self.client.transmit(request))
     }
 
     /// Sends the operation, each attempt by `send` instead of the inner client: see

@@ -66,7 +66,7 @@ impl Failure {
         self
     }
 
-    pub(super) const fn new(kind: ErrorKind, finding: Finding) -> Self {
+    pub(crate) const fn new(kind: ErrorKind, finding: Finding) -> Self {
         Self {
             kind,
             finding,

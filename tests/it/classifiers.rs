@@ -44,7 +44,7 @@ fn one(classifier: impl Classifier + 'static) -> Client {
 async fn requests(client: &Client, steps: &[Step]) -> [usize; 2] {
     let mut counts = [0; 2];
     for (count, method) in counts.iter_mut().zip([Method::POST, Method::GET]) {
-        let transport = Transport::new(steps.to_vec().into_iter().chain([answer(200)]));
+        let transport = Transport::new([steps, &[answer(200)]].concat());
         let request = client.request(method, URL).without_idempotency_key();
         let _ = request.send_with(transport.send()).await;
         *count = transport.seen().len();
@@ -259,7 +259,7 @@ async fn who_needs_the_body_sees_it_and_the_caller_has_it_still() {
 #[tokio::test(start_paused = true)]
 async fn of_a_long_body_it_sees_the_beginning_and_the_caller_has_all() {
     const LONG: &str =
-        concat!("0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789");
+        "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
     for status in [404, 200] {
         let long = answer(status).announced(2_000, std::iter::repeat_n(data(LONG), 20));
         let (told, response) = heard(true, vec![long], false).await;

@@ -111,9 +111,12 @@ async fn what_earlier_attempts_met_stays_with_the_failure_of_a_hook() {
 
 #[tokio::test(start_paused = true)]
 async fn the_time_of_a_hook_is_the_attempts() {
-    let slow = || plain().before_attempt(|request, _| async { Ok(sleep(millis(700)).await).map(|()| request) });
+    let slow = plain().before_attempt(|request, _| async {
+        sleep(millis(700)).await;
+        Ok(request)
+    });
     let transport = Transport::new([hang(), hang(), hang()]);
-    let error = slow().build().get(URL).send_with(transport.send()).await.unwrap_err();
+    let error = slow.build().get(URL).send_with(transport.send()).await.unwrap_err();
     assert_eq!((error.kind(), transport.elapsed()), (ErrorKind::Timeout, secs(3)));
 
     let stuck = plain().before_attempt(|_, _| pending()).build();

@@ -32,6 +32,8 @@ mod scripts;
 mod server;
 mod statuses;
 mod telemetry;
+#[cfg(feature = "testing")]
+mod testing;
 mod third_party;
 mod transport;
 mod waits;

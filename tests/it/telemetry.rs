@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use std::io::ErrorKind::ConnectionReset;
 use std::sync::{Arc, Mutex};
 
-use steadfast::{Backoff, CircuitBreaker, RequestBuilder};
+use steadfast::{Backoff, CircuitBreaker, IdempotencyContract, RequestBuilder, UnknownRetries};
 use tokio::time::sleep;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -86,27 +86,35 @@ const WAIT: &str = "waiting before the next attempt";
 const END: &str = "operation ended";
 const OPENED: &str = "circuit opened";
 const CHANGED: &str = "circuit changed";
+const ASSUMED: &str =
+    "idempotency keys are assumed to be honoured here: declare the contract of the service, or `none()`";
 
 /// All that is told of a request that meets these steps.
 async fn told(request: RequestBuilder, steps: Vec<Step>) -> Vec<Told> {
+    told_of([(request, steps)]).await
+}
+
+async fn told_of(requests: impl IntoIterator<Item = (RequestBuilder, Vec<Step>)>) -> Vec<Told> {
     let recorder = Recorder::default();
     let subscriber = Registry::default().with(recorder.clone());
     let _listening = tracing::subscriber::set_default(subscriber);
     // A callsite that another thread, without a subscriber, meets first may count as of interest to nobody.
-    while !["operation", "attempt", WAIT, END, OPENED, CHANGED]
+    while !["operation", "attempt", WAIT, END, OPENED, CHANGED, ASSUMED]
         .iter()
         .all(|name| recorder.knows(name))
     {
         tracing::callsite::rebuild_interest_cache();
         let client = client(no_backoff());
         let steps = Transport::new([answer(503), answer(200)]);
-        client.get("http://example.com").send_with(steps.send()).await.unwrap();
+        client.post("http://example.com").send_with(steps.send()).await.unwrap();
         client.circuits().force_open("payments");
         client.circuits().automatic("payments");
     }
     recorder.0.lock().unwrap().clear();
-    // What it comes to is the business of other tests.
-    let _ = request.send_with(Transport::new(steps).send()).await;
+    for (request, steps) in requests {
+        // What it comes to is the business of other tests.
+        let _ = request.send_with(Transport::new(steps).send()).await;
+    }
     std::mem::take(&mut *recorder.0.lock().unwrap())
 }
 
@@ -310,4 +318,43 @@ async fn a_subscriber_that_panics_over_a_probe_does_not_keep_its_place() {
     assert!(probe.await.unwrap_err().is_panic());
     drop(listening);
     assert_eq!(send(answer(200)).await.unwrap().status(), 200);
+}
+
+/// How often a client says that it only assumes a contract, and of which groups.
+async fn assumptions(requests: Vec<RequestBuilder>) -> Vec<String> {
+    let told = told_of(requests.into_iter().map(|request| (request, vec![answer(200)]))).await;
+    named(&told, ASSUMED)
+        .iter()
+        .map(|told| told.fields["steadfast.circuit"].clone())
+        .collect()
+}
+
+// R96
+#[tokio::test(start_paused = true)]
+async fn a_contract_that_is_only_assumed_is_warned_of_once_for_each_group() {
+    let client = client(no_backoff());
+    let post = |url| client.post(url);
+    let (a, b) = ("http://a.example.com/", "http://b.example.com/");
+    let told = assumptions(vec![post(a), post(a), post(b).circuit("b"), post(b), client.patch(b)]).await;
+    assert_eq!(told, ["http://a.example.com:80", "b", "http://b.example.com:80"]);
+}
+
+// R96
+#[tokio::test(start_paused = true)]
+async fn nothing_is_assumed_where_the_caller_said_it_or_no_key_is_trusted() {
+    let client = client(no_backoff());
+    let post = || client.post("http://a.example.com/");
+    let strict = no_backoff().unknown_retries(UnknownRetries::Declared).build().unwrap();
+    let told = assumptions(vec![
+        client.get("http://a.example.com/"),
+        post().idempotency_key(key("given")),
+        post().header("idempotency-key", "given"),
+        post().without_idempotency_key(),
+        post().replay_safe(true),
+        post().contract(IdempotencyContract::ietf()),
+        post().contract(IdempotencyContract::none()),
+        post().policy(strict),
+    ])
+    .await;
+    assert_eq!(told, [] as [&str; 0]);
 }
