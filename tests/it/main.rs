@@ -22,6 +22,8 @@ mod herd;
 mod hooks;
 mod hostile;
 mod keys;
+#[cfg(all(feature = "json", feature = "query"))]
+mod migration;
 mod nested;
 mod operation;
 mod probes;

@@ -171,10 +171,16 @@ pub(crate) struct Server {
 
 /// What the test and the connections share.
 struct State {
-    script: Mutex<iter::Peekable<Box<dyn Iterator<Item = Reply> + Send>>>,
+    script: Mutex<Script>,
     seen: watch::Sender<Vec<Recorded>>,
     connections: AtomicUsize,
     written: AtomicU64,
+}
+
+/// Where the replies come from.
+enum Script {
+    InOrder(iter::Peekable<Box<dyn Iterator<Item = Reply> + Send>>),
+    ByRequest(Box<dyn FnMut(&Recorded) -> Reply + Send>),
 }
 
 impl Server {
@@ -182,14 +188,22 @@ impl Server {
     pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
         let replies: Vec<Reply> = replies.into_iter().collect();
         let rest = iter::repeat(Reply::status(500).body("script is used up"));
-        Self::run(Box::new(replies.into_iter().chain(rest))).await
+        Self::in_order(Box::new(replies.into_iter().chain(rest))).await
     }
     /// Gives the same reply for ever.
     pub(crate) async fn repeat(reply: Reply) -> Self {
-        Self::run(Box::new(iter::repeat(reply))).await
+        Self::in_order(Box::new(iter::repeat(reply))).await
+    }
+    /// Gives each request the reply it calls for, once all of it has been read.
+    pub(crate) async fn answering(answer: impl FnMut(&Recorded) -> Reply + Send + 'static) -> Self {
+        Self::run(Script::ByRequest(Box::new(answer))).await
     }
 
-    async fn run(script: Box<dyn Iterator<Item = Reply> + Send>) -> Self {
+    async fn in_order(replies: Box<dyn Iterator<Item = Reply> + Send>) -> Self {
+        Self::run(Script::InOrder(replies.peekable())).await
+    }
+
+    async fn run(script: Script) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         // What nobody reads must not vanish in the buffers of the system and look as if it was.
         socket.set_send_buffer_size(16 << 10).expect("a small buffer");
@@ -197,7 +211,7 @@ impl Server {
         let listener = socket.listen(1024).expect("a free port");
         let addr = listener.local_addr().expect("a bound address");
         let state = Arc::new(State {
-            script: Mutex::new(script.peekable()),
+            script: Mutex::new(script),
             seen: watch::Sender::default(),
             connections: AtomicUsize::default(),
             written: AtomicU64::default(),
@@ -253,26 +267,39 @@ impl State {
     /// In this and the functions below an error is no failure: the connection is over.
     async fn serve(self: Arc<Self>, mut stream: Stream, number: usize) -> io::Result<()> {
         stream.get_ref().set_nodelay(true)?; // What one step sends must not wait for the next.
-        let mut reply = self.take(None, |next| matches!(next.0[..], [Step::OnAccept, ..]));
+        let on_accept = |next: &Reply| matches!(next.0[..], [Step::OnAccept, ..]);
+        let mut reply = self.take_early(None, on_accept);
         loop {
             for step in reply.into_iter().flat_map(|reply| reply.0) {
                 self.play(step, &mut stream).await?;
             }
             let mut request = read_head(&mut stream, number).await?;
             let early = |next: &Reply| matches!(next.0[..], [Step::AfterHead, ..]);
-            reply = self.take(Some(&request), early);
+            reply = self.take_early(Some(&request), early);
             if reply.is_none() {
                 read_body(&mut stream, &mut request).await?;
-                reply = self.take(Some(&request), |_| true);
+                reply = self.take(&request);
             }
         }
     }
 
-    /// Records which request takes a reply under one lock, so that both are in the same order.
-    fn take(&self, request: Option<&Recorded>, due: fn(&Reply) -> bool) -> Option<Reply> {
+    /// The reply to a whole request. It is recorded under the same lock, so that both are in the same order.
+    fn take(&self, request: &Recorded) -> Option<Reply> {
+        let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+        let reply = match &mut *script {
+            Script::InOrder(replies) => replies.next(),
+            Script::ByRequest(answer) => Some(answer(request)),
+        };
+        reply.inspect(|_| self.seen.send_modify(|seen| seen.push(request.clone())))
+    }
+    /// The next reply if it does not wait for a whole request.
+    fn take_early(&self, request: Option<&Recorded>, due: fn(&Reply) -> bool) -> Option<Reply> {
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
         let record = |_: &_| self.seen.send_modify(|seen| seen.extend(request.cloned()));
-        script.next_if(due).inspect(record)
+        match &mut *script {
+            Script::InOrder(replies) => replies.next_if(due).inspect(record),
+            Script::ByRequest(_) => None,
+        }
     }
 
     async fn play(&self, step: Step, stream: &mut Stream) -> io::Result<()> {
