@@ -72,6 +72,69 @@ async fn the_quickstart_charges_once_in_three_attempts() {
     );
 }
 
+/// The lines of a table that are about an endpoint, word by word.
+fn about<'a>(out: &'a str, column: usize, endpoint: &str) -> Vec<Vec<&'a str>> {
+    let lines = out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.filter(|words| words.get(column) == Some(&endpoint)).collect()
+}
+
+/// Event, endpoint, rounds, attempts, milliseconds, their unit, and how it ended.
+fn deliveries<'a>(out: &'a str, endpoint: &str) -> Vec<Vec<&'a str>> {
+    let deliveries = about(out, 1, endpoint);
+    let events: Vec<_> = deliveries.iter().map(|delivery| delivery[0]).collect();
+    assert_eq!(events, ["evt-1", "evt-2", "evt-3", "evt-4"], "{out}");
+    deliveries
+}
+
+/// What a receiver saw: how many requests, and what it did because of them.
+fn received<'a>(out: &'a str, receiver: &str) -> (usize, Vec<&'a str>) {
+    let lines = about(out, 0, receiver);
+    assert_eq!(lines.len(), 1, "{out}");
+    (lines[0][1].parse().unwrap(), lines[0][2..].to_vec())
+}
+
+// At least once on the wire, once in effect, also where a confirmation is lost; a dead endpoint is its own trouble.
+#[tokio::test]
+async fn the_webhooks_are_acted_on_once_by_whoever_lives_and_end_where_nobody_does() {
+    let Ran { code, out, err } = run("webhook_sender", &[]).await;
+    assert_eq!(code, Some(0), "{err}");
+    for receiver in ["healthy", "flaky"] {
+        for delivery in deliveries(&out, receiver) {
+            assert_eq!(delivery[6..], ["delivered"], "{out}");
+        }
+        assert_eq!(
+            received(&out, receiver).1,
+            ["evt-1", "evt-2", "evt-3", "evt-4"],
+            "{out}"
+        );
+    }
+    // Four, and one each for the lost confirmation, the 503 and the 429.
+    assert!(received(&out, "flaky").0 >= 7, "{out}");
+
+    let [first, rest @ ..] = &deliveries(&out, "gone")[..] else {
+        panic!("no event for the endpoint that is gone:\n{out}");
+    };
+    assert_eq!(first[6..].join(" "), "410 Gone, endpoint disabled", "{out}");
+    for delivery in rest {
+        assert_eq!(delivery[6..].join(" "), "not sent, endpoint disabled", "{out}");
+    }
+    assert_eq!(received(&out, "gone").1, ["nothing"], "{out}");
+
+    for delivery in deliveries(&out, "dead") {
+        assert_eq!(
+            (delivery[2], delivery[6..8].join(" ").as_str()),
+            ("5", "dead letter:"),
+            "{out}"
+        );
+    }
+    // Without its circuit it would be two for each event in each round.
+    assert!(received(&out, "dead").0 < 4 * 5 * 2, "{out}");
+    // Less than the two attempts of a single round to the dead one.
+    for delivery in deliveries(&out, "healthy") {
+        assert!(delivery[4].parse::<u64>().unwrap() < 600, "{out}");
+    }
+}
+
 #[tokio::test]
 async fn a_call_prints_its_attempts_then_status_and_body() {
     let server = Server::start([Reply::status(502), Reply::ok("paid")]).await;
