@@ -13,8 +13,8 @@ use std::time::Duration;
 use crate::sync::{AtomicU64, Ordering};
 use crate::violation::PolicyViolation;
 
-const RATIO: f64 = 0.2;
-const BURST: u32 = 50;
+pub(crate) const RATIO: f64 = 0.2;
+pub(crate) const BURST: u32 = 50;
 /// Less than a thousandth of a token would count as nothing.
 const LEAST_RATIO: f64 = 0.001;
 /// The parts of a token that are counted.
@@ -69,14 +69,14 @@ impl RetryBudget {
         };
         if !(ratio.is_finite() && ratio >= LEAST_RATIO) {
             violations.push(PolicyViolation::OutOfRange {
-                setting: "budget ratio",
+                setting: "budget.ratio",
                 value: ratio,
                 range: "a finite number of at least 0.001",
             });
         }
         if burst == 0 {
             violations.push(PolicyViolation::LessThanOne {
-                setting: "budget burst",
+                setting: "budget.burst",
             });
         }
     }

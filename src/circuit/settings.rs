@@ -125,14 +125,14 @@ impl CircuitBreaker {
         // Written so that NaN is outside.
         if !(failure_ratio > 0.0 && failure_ratio <= 1.0) {
             violations.push(PolicyViolation::OutOfRange {
-                setting: "failure_ratio",
+                setting: "circuit_breaker.failure_ratio",
                 value: failure_ratio,
                 range: "above 0 and at most 1",
             });
         }
         for (setting, count) in [
-            ("minimum_throughput", minimum_throughput),
-            ("half_open_probes", half_open_probes),
+            ("circuit_breaker.minimum_throughput", minimum_throughput),
+            ("circuit_breaker.half_open_probes", half_open_probes),
         ] {
             if count == 0 {
                 violations.push(PolicyViolation::LessThanOne { setting });
@@ -148,13 +148,23 @@ impl CircuitBreaker {
                 });
             }
         };
-        let times = [("window", window), ("open_for", open_for)];
-        let times = times.into_iter().chain(max_open_for.map(|time| ("max_open_for", time)));
+        let times = [
+            ("circuit_breaker.window", window),
+            ("circuit_breaker.open_for", open_for),
+        ];
+        let times = times
+            .into_iter()
+            .chain(max_open_for.map(|time| ("circuit_breaker.max_open_for", time)));
         for (setting, value) in times.clone() {
             longer(setting, value, "the limit", LIMIT);
         }
         if let Some(longest) = max_open_for.filter(|longest| !longest.is_zero()) {
-            longer("open_for", open_for, "max_open_for", longest);
+            longer(
+                "circuit_breaker.open_for",
+                open_for,
+                "circuit_breaker.max_open_for",
+                longest,
+            );
         }
         for (setting, _) in times.filter(|(_, value)| value.is_zero()) {
             violations.push(PolicyViolation::Zero { setting });

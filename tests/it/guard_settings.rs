@@ -31,26 +31,34 @@ fn a_ratio_that_is_none_is_named_with_its_value() {
         (-0.5, "-0.5"),
     ] {
         let found = circuit(|circuit| circuit.failure_ratio(ratio));
-        assert_eq!(found, [format!("failure_ratio {text} is not above 0 and at most 1")]);
+        assert_eq!(
+            found,
+            [format!(
+                "circuit_breaker.failure_ratio {text} is not above 0 and at most 1"
+            )]
+        );
         let found = budget(ratio, 50);
         assert_eq!(
             found,
-            [format!("budget ratio {text} is not a finite number of at least 0.001")]
+            [format!("budget.ratio {text} is not a finite number of at least 0.001")]
         );
     }
     assert_eq!(budget(0.0009, 50).len(), 1);
     let found = circuit(|circuit| circuit.failure_ratio(1.01));
-    assert_eq!(found, ["failure_ratio 1.01 is not above 0 and at most 1"]);
+    assert_eq!(
+        found,
+        ["circuit_breaker.failure_ratio 1.01 is not above 0 and at most 1"]
+    );
 }
 
 // field 50
 #[test]
 fn a_count_of_none_is_named() {
-    assert_eq!(budget(0.2, 0), ["budget burst 0 is less than 1"]);
+    assert_eq!(budget(0.2, 0), ["budget.burst 0 is less than 1"]);
     let found = circuit(|circuit| circuit.minimum_throughput(0));
-    assert_eq!(found, ["minimum_throughput 0 is less than 1"]);
+    assert_eq!(found, ["circuit_breaker.minimum_throughput 0 is less than 1"]);
     let found = circuit(|circuit| circuit.half_open_probes(0));
-    assert_eq!(found, ["half_open_probes 0 is less than 1"]);
+    assert_eq!(found, ["circuit_breaker.half_open_probes 0 is less than 1"]);
 }
 
 // field 50
@@ -64,11 +72,16 @@ fn a_time_of_none_and_one_without_end_are_named() {
     ];
     for (name, set) in setters {
         let found = circuit(|circuit| set(circuit, Duration::ZERO));
-        assert_eq!(found, [format!("{name} 0s is not longer than 0s")]);
+        assert_eq!(found, [format!("circuit_breaker.{name} 0s is not longer than 0s")]);
         let day = Duration::from_secs(24 * 60 * 60);
         for longer in [day + Duration::from_nanos(1), Duration::MAX] {
             let found = circuit(|circuit| set(circuit, longer));
-            assert_eq!(found, [format!("{name} {longer:?} is longer than the limit 86400s")]);
+            assert_eq!(
+                found,
+                [format!(
+                    "circuit_breaker.{name} {longer:?} is longer than the limit 86400s"
+                )]
+            );
         }
     }
 }
@@ -77,7 +90,10 @@ fn a_time_of_none_and_one_without_end_are_named() {
 fn an_open_time_longer_than_its_bound_is_named() {
     let second = Duration::from_secs(1);
     let found = circuit(|circuit| circuit.open_for(second * 9).max_open_for(second * 3));
-    assert_eq!(found, ["open_for 9s is longer than max_open_for 3s"]);
+    assert_eq!(
+        found,
+        ["circuit_breaker.open_for 9s is longer than circuit_breaker.max_open_for 3s"]
+    );
 }
 
 // field 50
@@ -89,10 +105,10 @@ fn all_that_is_wrong_is_named_at_once() {
         named(policy.circuit_breaker(circuit)),
         [
             "max_attempts 0 is less than 1",
-            "budget ratio NaN is not a finite number of at least 0.001",
-            "budget burst 0 is less than 1",
-            "failure_ratio 2 is not above 0 and at most 1",
-            "window 0s is not longer than 0s",
+            "budget.ratio NaN is not a finite number of at least 0.001",
+            "budget.burst 0 is less than 1",
+            "circuit_breaker.failure_ratio 2 is not above 0 and at most 1",
+            "circuit_breaker.window 0s is not longer than 0s",
         ]
     );
 }
