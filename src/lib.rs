@@ -68,7 +68,8 @@
 //! # Features
 //!
 //! `json`, `query`, `form` (default) and `multipart` open the methods of these names, `stream` opens reqwest's own
-//! streams. TLS is the choice of your own reqwest dependency.
+//! streams. `serde` reads a [`Policy`] from configuration, and stores an [`IdempotencyKey`]. TLS is the choice of your own
+//! reqwest dependency.
 //!
 //! # Writes
 //!
@@ -83,6 +84,8 @@ mod circuit;
 pub mod classifier;
 mod classify;
 mod client;
+#[cfg(feature = "serde")]
+mod config;
 mod deadline;
 mod decision;
 mod error;

@@ -54,18 +54,18 @@ pub struct Policy {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct PolicyBuilder {
-    max_attempts: Option<u32>,
-    attempt_timeout: Option<Duration>,
-    deadline: Option<Duration>,
-    min_attempt_time: Option<Duration>,
-    backoff: Backoff,
-    max_retry_after: Option<Duration>,
-    response_buffer: Option<usize>,
-    stall_timeout: Option<Duration>,
-    unknown_retries: UnknownRetries,
-    budget: RetryBudget,
-    circuit_breaker: Option<CircuitBreaker>,
-    scope_headers: bool,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) min_attempt_time: Option<Duration>,
+    pub(crate) backoff: Backoff,
+    pub(crate) max_retry_after: Option<Duration>,
+    pub(crate) response_buffer: Option<usize>,
+    pub(crate) stall_timeout: Option<Duration>,
+    pub(crate) unknown_retries: UnknownRetries,
+    pub(crate) budget: RetryBudget,
+    pub(crate) circuit_breaker: Option<CircuitBreaker>,
+    pub(crate) scope_headers: bool,
 }
 
 impl PolicyBuilder {

@@ -148,6 +148,35 @@ impl fmt::Debug for IdempotencyKey {
     }
 }
 
+/// The key as a text, as it is sent: for the record of an intent, not for a log. Needs the feature `serde`.
+///
+/// ```
+/// use steadfast::IdempotencyKey;
+///
+/// let key = IdempotencyKey::parse("order-4711-charge-v1")?;
+/// let stored = serde_json::to_string(&key)?;
+/// assert_eq!(serde_json::from_str::<IdempotencyKey>(&stored)?, key);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "serde")]
+impl serde::Serialize for IdempotencyKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// A text that [`parse`](IdempotencyKey::parse) takes. The error for another one does not show it. Needs the feature
+/// `serde`.
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for IdempotencyKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The format's own error would show what stands there instead of a text, such as a key without its quotes.
+        let text = String::deserialize(deserializer)
+            .map_err(|_| serde::de::Error::custom("idempotency key cannot be read as a text"))?;
+        Self::parse(text).map_err(serde::de::Error::custom)
+    }
+}
+
 /// Why a text is not an idempotency key. It does not show the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("idempotency key {0}")]

@@ -12,6 +12,8 @@ mod bodies_loop;
 mod budget;
 mod circuit;
 mod classifiers;
+#[cfg(feature = "serde")]
+mod config;
 mod contracts;
 mod deadline;
 mod documents;
