@@ -17,11 +17,17 @@ use crate::violation::PolicyError;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The causes of an error, itself first. An `io::Error` names the source of the error it wraps as its own and leaves
-/// that error out: it is visited too.
+/// The causes of an error, itself first. Some errors name the source of the error they wrap as their own and leave that error
+/// out, as `io::Error` does: it is visited too.
 pub(crate) fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| {
         let error: &'a (dyn StdError + 'static) = *error;
+        #[cfg(feature = "middleware")]
+        match error.downcast_ref() {
+            Some(reqwest_middleware::Error::Reqwest(wrapped)) => return Some(wrapped),
+            Some(reqwest_middleware::Error::Middleware(wrapped)) => return Some(&**wrapped),
+            None => {}
+        }
         match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(wrapped) => Some(wrapped as &(dyn StdError + 'static)),
             None => error.source(),

@@ -108,6 +108,8 @@ mod sync;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod violation;
 mod watch;
 

@@ -68,8 +68,10 @@ impl Facts {
                 Some(error.facts.clone())
             } else if let Some(error) = cause.downcast_ref::<Error>() {
                 Some(Self::of_operation(error))
+            } else if let Some(error) = cause.downcast_ref() {
+                Some(Self::of_reqwest(error))
             } else {
-                cause.downcast_ref().map(Self::of_reqwest)
+                of_layer(cause).map(Self::from)
             }
         });
         found.unwrap_or_else(|| failure::of_inner_io(error).into())
@@ -195,11 +197,47 @@ impl From<BoxError> for AttemptError {
             Ok(error) => return Self::from(*error),
             Err(error) => error,
         };
+        #[cfg(feature = "middleware")]
+        let error = match error.downcast::<reqwest_middleware::Error>() {
+            Ok(error) => return Self::from(*error),
+            Err(error) => error,
+        };
         match error.downcast::<AttemptError>() {
             Ok(error) => *error,
             Err(error) => Self::new(Facts::within(&*error), error),
         }
     }
+}
+
+/// What a middleware or the client beneath it failed with.
+#[cfg(feature = "middleware")]
+impl From<reqwest_middleware::Error> for AttemptError {
+    fn from(error: reqwest_middleware::Error) -> Self {
+        match error {
+            reqwest_middleware::Error::Reqwest(error) => error.into(),
+            // As a plain box it would hide the type of the error within.
+            reqwest_middleware::Error::Middleware(error) => {
+                Self::from(error.reallocate_into_boxed_dyn_error_without_backtrace())
+            }
+        }
+    }
+}
+
+/// What the layers of tower say that stand between an operation and its service.
+#[cfg(feature = "tower")]
+fn of_layer(error: &(dyn StdError + 'static)) -> Option<Failure> {
+    if error.is::<tower::timeout::error::Elapsed>() {
+        Some(Failure::TIMEOUT)
+    } else if error.is::<tower::load_shed::error::Overloaded>() {
+        Some(Failure::not_sent(ErrorKind::Other))
+    } else {
+        None
+    }
+}
+
+#[cfg(not(feature = "tower"))]
+fn of_layer(_: &(dyn StdError + 'static)) -> Option<Failure> {
+    None
 }
 
 /// An error that is kept but not shown, because a `reqwest::Error` inside it would print the URL with its query.
@@ -241,6 +279,7 @@ impl StdError for Withheld {
         Self::last_with_url(&*self.error)?.source()
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,8 @@ mod herd;
 mod hooks;
 mod hostile;
 mod keys;
+#[cfg(feature = "middleware")]
+mod middleware;
 #[cfg(all(feature = "json", feature = "query"))]
 mod migration;
 mod nested;
@@ -39,6 +41,8 @@ mod telemetry;
 #[cfg(feature = "testing")]
 mod testing;
 mod third_party;
+#[cfg(feature = "tower")]
+mod tower;
 mod transport;
 mod waits;
 mod wire;
