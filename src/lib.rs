@@ -68,8 +68,13 @@
 //! # Features
 //!
 //! `json`, `query`, `form` (default) and `multipart` open the methods of these names, `stream` opens reqwest's own
-//! streams. `serde` reads a [`Policy`] from configuration, and stores an [`IdempotencyKey`]. TLS is the choice of your own
-//! reqwest dependency.
+//! streams. TLS is the choice of your own reqwest dependency.
+//!
+//! * `serde`: a [`Policy`] from configuration, an [`IdempotencyKey`] that is stored;
+//! * `metrics`: numbers of what operations do, by the crate of this name;
+//! * `tower`: a client as a service, and a stack as what sends its attempts;
+//! * `middleware`: errors of `reqwest-middleware` for [`send_with`](RequestBuilder::send_with);
+//! * `testing`: a scripted service and faults by seed for the tests of your own code.
 //!
 //! # Writes
 //!
@@ -93,6 +98,8 @@ mod guard;
 mod held;
 mod hook;
 mod idempotency;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod operation;
 mod outcome;
 mod pipeline;

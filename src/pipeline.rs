@@ -19,6 +19,8 @@ use crate::decision::{Judgement, Machine, Next};
 use crate::error::{BoxError, Error, ErrorKind, StatusFailure};
 use crate::guard::Guard;
 use crate::held::{Held, attempt};
+#[cfg(feature = "metrics")]
+use crate::metrics;
 use crate::operation::{Operation, Turn};
 use crate::redirect::Trail;
 use crate::scope::{self, Around, Scope};
@@ -43,6 +45,8 @@ where
 {
     let span = telemetry::operation_span(operation);
     let result = drive(operation, sender, &send).instrument(span.clone()).await;
+    #[cfg(feature = "metrics")]
+    metrics::operation_ended(operation, &result);
     telemetry::record_result(&span, &result);
     result
 }
@@ -78,9 +82,13 @@ where
         // Dropped from here on, the operation may have acted.
         run.turn.begin(started, run.machine.evidence().with_attempt_under_way());
         run.guard.begin();
+        #[cfg(feature = "metrics")]
+        metrics::attempt_begins(operation, run.attempts.last());
         let attempt = attempt(operation, span.in_scope(|| send(request, scope)), &rules).instrument(span.clone());
         let held = watch.qualify(Trail::around(watch.trail(), attempt).await);
         let (attempt, next) = run.judge(&held, &watch, started);
+        #[cfg(feature = "metrics")]
+        metrics::attempt_ended(operation, &attempt);
         telemetry::record_attempt(&span, &attempt);
         drop(span);
         match next {
@@ -256,6 +264,8 @@ impl<'a> Run<'a> {
         let until = after(Instant::now(), wait);
         attempt.waited = Some(wait);
         self.attempts.push(attempt.clone());
+        #[cfg(feature = "metrics")]
+        metrics::waiting(self.operation, wait);
         telemetry::waiting(&attempt, wait);
         let failure = match held.into_response() {
             Ok(response) => {

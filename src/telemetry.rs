@@ -141,7 +141,7 @@ fn record_attempts(span: &Span, attempts: &Attempts) {
 }
 
 /// The value of `error.type` where no status is the failure: few and stable, as OpenTelemetry asks.
-fn error_type(kind: ErrorKind) -> &'static str {
+pub(crate) fn error_type(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Status => "status",
         ErrorKind::Request => "request",

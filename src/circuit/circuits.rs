@@ -12,6 +12,8 @@ use super::breaker::{Change, CircuitState, Forced};
 use super::group::Group;
 use super::name::GroupName;
 use super::registry::Registry;
+#[cfg(feature = "metrics")]
+use crate::metrics;
 use crate::telemetry;
 
 /// How many changes a subscriber may be behind.
@@ -140,7 +142,16 @@ impl Circuits {
                 period,
             });
         }
+        #[cfg(feature = "metrics")]
+        metrics::circuit_changed(&group, || Some(self.registry().get(name)?.breaker().state()));
         telemetry::circuit_changed(&group, from, to);
+    }
+
+    /// The tokens of one group; `None` until an answer or a retry has been counted.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn tokens(&self, name: &GroupName<'_>) -> Option<f64> {
+        let now = self.time(Instant::now());
+        self.registry().get(name)?.bucket().level(now)
     }
 
     fn force(&self, group: &str, forced: Option<Forced>) {

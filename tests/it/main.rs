@@ -24,6 +24,8 @@ mod herd;
 mod hooks;
 mod hostile;
 mod keys;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "middleware")]
 mod middleware;
 #[cfg(all(feature = "json", feature = "query"))]

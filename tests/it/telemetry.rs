@@ -296,7 +296,7 @@ impl<S: Subscriber> Layer<S> for Panics {
     }
 }
 
-// field 44
+// R129, field 44
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_that_panics_over_a_probe_does_not_keep_its_place() {
     let circuit = CircuitBreaker::default().minimum_throughput(1).half_open_probes(1);
