@@ -25,7 +25,7 @@
 //! Each label has few values but `group`, which by default has one for each host: name the groups of a client that goes
 //! wherever it is told with [`RequestBuilder::circuit`](crate::RequestBuilder::circuit).
 //!
-//! A recorder that panics does no harm: the panic is caught, and the number is lost.
+//! A recorder that panics does no harm where panics unwind: the panic is caught, and the number is lost.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
