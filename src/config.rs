@@ -54,7 +54,7 @@ use crate::replay::UnknownRetries;
 /// | `response_buffer` | a whole number of bytes |
 /// | `deadline` and all other times | a duration with its unit: `"250ms"`, `"1m 30s"` |
 /// | `unknown_retries` | `"keyed"`, `"declared"` or `"never"` |
-/// | `scope_headers` | `true` or `false` |
+/// | `scope_headers`, `retry_after`, `retry_after_ms` | `true` or `false` |
 /// | `budget` | a table of `ratio` and `burst`, or `"unlimited"` |
 /// | `circuit_breaker` | a table of the settings of [`CircuitBreaker`], `true` for its defaults, `false` for none |
 /// | `backoff` | a table with a `kind` and the waits of that kind |
@@ -425,6 +425,8 @@ struct Settings {
     budget: Option<Read<RetryBudget>>,
     circuit_breaker: Option<Read<Option<CircuitBreaker>>>,
     scope_headers: Option<Read<bool>>,
+    retry_after: Option<Read<bool>>,
+    retry_after_ms: Option<Read<bool>>,
 }
 
 impl Setting for Settings {
@@ -452,6 +454,8 @@ impl Settings {
             budget: written(self.budget).unwrap_or_default(),
             circuit_breaker: written(self.circuit_breaker).flatten(),
             scope_headers: written(self.scope_headers).unwrap_or_default(),
+            retry_after: written(self.retry_after),
+            retry_after_ms: written(self.retry_after_ms),
         })
     }
 }

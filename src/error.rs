@@ -17,22 +17,25 @@ use crate::violation::PolicyError;
 
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The causes of an error, itself first. Some errors name the source of the error they wrap as their own and leave that error
-/// out, as `io::Error` does: it is visited too.
+/// The causes of an error, itself first. Those that `source()` steps over are visited too.
 pub(crate) fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| {
         let error: &'a (dyn StdError + 'static) = *error;
-        #[cfg(feature = "middleware")]
-        match error.downcast_ref() {
-            Some(reqwest_middleware::Error::Reqwest(wrapped)) => return Some(wrapped),
-            Some(reqwest_middleware::Error::Middleware(wrapped)) => return Some(&**wrapped),
-            None => {}
-        }
-        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(wrapped) => Some(wrapped as &(dyn StdError + 'static)),
-            None => error.source(),
-        }
+        stepped_over(error).or_else(|| error.source())
     })
+}
+
+/// The error inside one that speaks in its place: it names the source of that error as its own, and leaves it out.
+fn stepped_over<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    #[cfg(feature = "middleware")]
+    if let Some(error) = error.downcast_ref() {
+        return Some(match error {
+            reqwest_middleware::Error::Middleware(error) => &**error,
+            reqwest_middleware::Error::Reqwest(error) => error,
+        });
+    }
+    let wrapped = error.downcast_ref::<io::Error>()?.get_ref()?;
+    Some(wrapped)
 }
 
 /// What kind of thing failed last.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use reqwest::Response;
 use tokio::time::timeout_at;
 
@@ -19,6 +19,7 @@ use crate::decision::Ending;
 use crate::error::{BoxError, ErrorKind};
 use crate::idempotency::sign::Answer;
 use crate::operation::Operation;
+use crate::policy::Policy;
 use crate::response::ResponseExt;
 use crate::retry_after;
 use crate::watch::Watch;
@@ -122,7 +123,7 @@ impl Held {
         match self {
             Self::Response { response, .. } => Ending::Answer {
                 status: response.status(),
-                retry_after: asked(response.status(), response.headers()),
+                retry_after: asked(response, operation.policy()),
                 redirect: watch.redirect(Some(response.url())),
                 nested: response.attempts(),
                 meaning: self.as_answer().and_then(|answer| operation.meaning(&answer)),
@@ -206,10 +207,11 @@ impl Held {
     }
 }
 
-fn asked(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+fn asked(response: &Response, policy: &Policy) -> Option<Duration> {
+    let status = response.status();
     let refused = status.is_client_error() || status.is_server_error();
     if refused {
-        retry_after::asked(headers, SystemTime::now)
+        retry_after::asked(response.headers(), policy.obeyed(), SystemTime::now)
     } else {
         None
     }

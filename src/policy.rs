@@ -7,6 +7,7 @@ use crate::backoff::Backoff;
 use crate::budget::RetryBudget;
 use crate::circuit::settings::CircuitBreaker;
 use crate::replay::UnknownRetries;
+use crate::retry_after::Obeyed;
 use crate::violation::{PolicyError, PolicyViolation};
 
 const MAX_ATTEMPTS: u32 = 3;
@@ -39,6 +40,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// | `min_attempt_time` | 10 ms |
 /// | `backoff` | full jitter from 100 ms (1 s after a 429) to 10 s |
 /// | `max_retry_after` | 60 s |
+/// | `retry_after`, `retry_after_ms` | both headers are obeyed |
 /// | `response_buffer` | 1 MiB |
 /// | `stall_timeout` | 30 s |
 /// | `unknown_retries` | `Keyed` |
@@ -60,6 +62,8 @@ pub struct PolicyBuilder {
     pub(crate) min_attempt_time: Option<Duration>,
     pub(crate) backoff: Backoff,
     pub(crate) max_retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<bool>,
+    pub(crate) retry_after_ms: Option<bool>,
     pub(crate) response_buffer: Option<usize>,
     pub(crate) stall_timeout: Option<Duration>,
     pub(crate) unknown_retries: UnknownRetries,
@@ -105,6 +109,18 @@ impl PolicyBuilder {
     /// The longest `Retry-After` that is waited for. At a longer one the operation stops and gives the answer back.
     pub fn max_retry_after(mut self, wait: Duration) -> Self {
         self.max_retry_after = Some(wait);
+        self
+    }
+
+    /// Whether the header `Retry-After` is obeyed. Without it a 503 says nothing of what was done, and own waits apply.
+    pub fn retry_after(mut self, obeyed: bool) -> Self {
+        self.retry_after = Some(obeyed);
+        self
+    }
+
+    /// Whether the header `retry-after-ms`, which some services have beside `Retry-After`, is obeyed, and wins over that.
+    pub fn retry_after_ms(mut self, obeyed: bool) -> Self {
+        self.retry_after_ms = Some(obeyed);
         self
     }
 
@@ -241,6 +257,23 @@ impl Policy {
         self.settings.max_retry_after.unwrap_or(MAX_RETRY_AFTER)
     }
 
+    /// See [`PolicyBuilder::retry_after`].
+    pub fn retry_after(&self) -> bool {
+        self.settings.retry_after.unwrap_or(true)
+    }
+
+    /// See [`PolicyBuilder::retry_after_ms`].
+    pub fn retry_after_ms(&self) -> bool {
+        self.settings.retry_after_ms.unwrap_or(true)
+    }
+
+    pub(crate) fn obeyed(&self) -> Obeyed {
+        Obeyed {
+            retry_after: self.retry_after(),
+            retry_after_ms: self.retry_after_ms(),
+        }
+    }
+
     /// See [`PolicyBuilder::response_buffer`].
     pub fn response_buffer(&self) -> usize {
         self.settings.response_buffer.unwrap_or(RESPONSE_BUFFER)
@@ -306,6 +339,8 @@ impl fmt::Debug for Policy {
             .field("min_attempt_time", &self.min_attempt_time())
             .field("backoff", self.backoff())
             .field("max_retry_after", &self.max_retry_after())
+            .field("retry_after", &self.retry_after())
+            .field("retry_after_ms", &self.retry_after_ms())
             .field("response_buffer", &self.response_buffer())
             .field("stall_timeout", &self.stall_timeout())
             .field("unknown_retries", &self.unknown_retries())
@@ -348,6 +383,7 @@ mod tests {
         assert_eq!(*policy.budget(), RetryBudget::new(0.2, 50));
         assert_eq!(policy.circuit_breaker(), None);
         assert!(!policy.scope_headers());
+        assert!(policy.retry_after() && policy.retry_after_ms());
         assert_eq!(Policy::builder().build(), Ok(policy));
     }
 
@@ -366,6 +402,8 @@ mod tests {
             .budget(RetryBudget::unlimited())
             .circuit_breaker(CircuitBreaker::default())
             .scope_headers(true)
+            .retry_after(false)
+            .retry_after_ms(false)
             .build()
             .unwrap();
         assert_eq!(policy.max_attempts(), 7);
@@ -380,6 +418,7 @@ mod tests {
         assert_eq!(*policy.budget(), RetryBudget::unlimited());
         assert_eq!(policy.circuit_breaker(), Some(&CircuitBreaker::default()));
         assert!(policy.scope_headers());
+        assert!(!policy.retry_after() && !policy.retry_after_ms());
     }
 
     #[test]

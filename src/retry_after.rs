@@ -10,18 +10,25 @@ use http::header::{DATE, HeaderName, HeaderValue, RETRY_AFTER};
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
+/// Which of the two headers are obeyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Obeyed {
+    pub(crate) retry_after: bool,
+    pub(crate) retry_after_ms: bool,
+}
+
 /// The wait the answer asks for, or `None` where it asks for none.
 ///
 /// Milliseconds win over seconds and dates, and of several lines the longest valid one counts. A date is measured
 /// from the answer's own `Date`, so that the clock of this machine does not matter; from `now` where the answer has
 /// no valid one. A date in the past asks for zero.
-pub(crate) fn asked(headers: &HeaderMap, now: impl Fn() -> SystemTime) -> Option<Duration> {
-    let longest = |name, read: &dyn Fn(&str) -> Option<Duration>| {
-        let lines = headers.get_all(name).into_iter();
+pub(crate) fn asked(headers: &HeaderMap, obeyed: Obeyed, now: impl Fn() -> SystemTime) -> Option<Duration> {
+    let longest = |obeyed: bool, name, read: &dyn Fn(&str) -> Option<Duration>| {
+        let lines = headers.get_all(name).into_iter().filter(|_| obeyed);
         lines.filter_map(text).filter_map(read).max()
     };
-    longest(&RETRY_AFTER_MS, &milliseconds).or_else(|| {
-        longest(&RETRY_AFTER, &|value| {
+    longest(obeyed.retry_after_ms, &RETRY_AFTER_MS, &milliseconds).or_else(|| {
+        longest(obeyed.retry_after, &RETRY_AFTER, &|value| {
             seconds(value).or_else(|| until(value, headers, &now))
         })
     })
@@ -76,6 +83,11 @@ fn date(value: &str) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const BOTH: Obeyed = Obeyed {
+        retry_after: true,
+        retry_after_ms: true,
+    };
     use proptest::prelude::*;
 
     const NOON: &str = "Sun, 06 Nov 1994 12:00:00 GMT";
@@ -93,7 +105,7 @@ mod tests {
     }
 
     fn asked_at_noon(lines: &[(&'static str, &str)]) -> Option<Duration> {
-        asked(&headers(lines), noon)
+        asked(&headers(lines), BOTH, noon)
     }
 
     fn retry_after(value: &str) -> Option<Duration> {
@@ -135,7 +147,11 @@ mod tests {
             "-3", "+3", "0x10", "1e3", "10, 20", "inf", "nan", "", " ", ".", "1.", ".5", "1.2.3", "1_000", "3s", "٣",
             "1 2",
         ] {
-            assert_eq!(asked(&headers_of_bytes(value.as_bytes()), noon), None, "{value:?}");
+            assert_eq!(
+                asked(&headers_of_bytes(value.as_bytes()), BOTH, noon),
+                None,
+                "{value:?}"
+            );
         }
     }
 
@@ -178,7 +194,7 @@ mod tests {
     fn a_wait_from_the_system_clock_never_ends_before_the_date() {
         let now = || noon() + Duration::from_millis(400);
         let headers = headers(&[("retry-after", "Sun, 06 Nov 1994 12:00:05 GMT")]);
-        assert_eq!(asked(&headers, now), Some(Duration::from_millis(4_600)));
+        assert_eq!(asked(&headers, BOTH, now), Some(Duration::from_millis(4_600)));
     }
 
     // field 7
@@ -220,7 +236,7 @@ mod tests {
                     headers.append(name, value);
                 }
             }
-            let _ = asked(&headers, noon);
+            let _ = asked(&headers, BOTH, noon);
         }
 
         #[test]

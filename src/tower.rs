@@ -1,33 +1,41 @@
-//! The client among tower's services, both ways round.
+//! Tower on both sides of an operation.
 //!
-//! A [`Client`] is a [`Service`]: it can stand at the bottom of any stack. A stack can stand below a client too:
-//! [`SteadfastLayer`] makes every request one operation, each attempt of which goes through the layers beneath it.
+//! A [`Client`] is a [`Service`], so that it can be the innermost one of any stack: what is around it is around the whole
+//! operation. [`SteadfastLayer`] puts a client around a service instead: what is inside is gone through by each attempt.
 //!
 //! ```
 //! use std::time::Duration;
+//!
+//! use reqwest::Request;
 //! use steadfast::tower::SteadfastLayer;
 //! use steadfast::{Client, reqwest};
-//! use tower::{Service, ServiceBuilder, ServiceExt};
+//! use tower::{Service, ServiceBuilder};
 //!
-//! # async fn f() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-//! let http = reqwest::Client::new();
-//! let mut stack = ServiceBuilder::new()
+//! # fn f(http: reqwest::Client) -> impl Service<Request> {
+//! ServiceBuilder::new()
+//!     // Of the operation: twenty at a time.
+//!     .concurrency_limit(20)
 //!     .layer(SteadfastLayer::new(Client::new(http.clone())))
-//!     // For each attempt, not for the operation.
+//!     // Of each attempt: none is sent where a hundred are under way.
+//!     .load_shed()
 //!     .concurrency_limit(100)
-//!     .service(http);
-//! let request = reqwest::Request::new(reqwest::Method::GET, "https://api.example.com/orders".parse()?);
-//! let response = stack.ready().await?.call(request).await?;
-//! # Ok(())
+//!     .timeout(Duration::from_secs(2))
+//!     .service(http)
 //! # }
 //! ```
 //!
-//! Leave retries to the client: a layer that repeats would multiply its attempts, or send a key twice that this crate does not
-//! know of. What is above a client sees one call, with its error or its response.
+//! # Errors of tower's layers
 //!
-//! A sender's errors are recognised by type, also in boxes: [`Elapsed`](tower::timeout::error::Elapsed) of tower's timeout is a
-//! timeout after which nobody knows whether the service acted, [`Overloaded`](tower::load_shed::error::Overloaded) of its load
-//! shedding means that nothing was sent.
+//! `Elapsed` of a timeout is an [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) after which nobody knows whether the
+//! server acted. `Overloaded` of a load shed was not sent and is repeated. Both are recognised inside other errors too.
+//! Those of other layers are the kind `Other`, and final.
+//!
+//! # Retry layers
+//!
+//! One layer should repeat. A retry layer around an operation repeats all of it, with a key of its own unless the request
+//! came with one: leave its repeats to it alone with [`scope::without_retries`](crate::scope::without_retries). One
+//! inside an attempt multiplies the requests, and the operation knows of the last one only: it takes for not sent what the
+//! one before may have done.
 
 use std::fmt;
 use std::future::Future;
@@ -35,54 +43,54 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use ::tower::util::{Oneshot, ServiceExt};
+use ::tower::{Layer, Service};
 use reqwest::{Request, Response};
-use tower::util::Oneshot;
-use tower::{Layer, Service, ServiceExt};
 
 use crate::classify::attempt_error::AttemptError;
 use crate::client::Client;
 use crate::error::Error;
 
-type Sent = Pin<Box<dyn Future<Output = Result<Response, Error>> + Send>>;
+type Sending = Pin<Box<dyn Future<Output = Result<Response, Error>> + Send>>;
 
-/// Each call is one operation. Always ready.
+/// Always ready. Each request is one operation, as of [`execute`](Client::execute).
 impl Service<Request> for Client {
     type Response = Response;
     type Error = Error;
-    type Future = Sent;
+    type Future = Sending;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request) -> Sent {
+    fn call(&mut self, request: Request) -> Sending {
         Box::pin(self.execute(request))
     }
 }
 
-/// Each call is one operation. Always ready.
+/// Always ready. Each request is one operation, as of [`execute`](Client::execute).
 impl Service<Request> for &Client {
     type Response = Response;
     type Error = Error;
-    type Future = Sent;
+    type Future = Sending;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request) -> Sent {
+    fn call(&mut self, request: Request) -> Sending {
         Box::pin(self.execute(request))
     }
 }
 
-/// Makes a service send each request as one operation of a client, by the services beneath.
+/// What makes each request one operation whose attempts go through the service inside.
 #[derive(Clone, Debug)]
 pub struct SteadfastLayer {
     client: Client,
 }
 
 impl SteadfastLayer {
-    /// Of this client's policy, circuits and budgets. What it would send by is not used.
+    /// The operations are those of this client: its policy, circuits and budget. Its inner client sends nothing.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
@@ -99,7 +107,10 @@ impl<S> Layer<S> for SteadfastLayer {
     }
 }
 
-/// A service whose requests are operations, each attempt sent by a clone of the service within: see [`SteadfastLayer`].
+/// Makes each request one operation whose attempts go through the service inside, by [`SteadfastLayer`].
+///
+/// It is always ready. Each attempt waits until its own clone of the service is, and that wait is part of the attempt and
+/// of its time.
 #[derive(Clone)]
 pub struct Steadfast<S> {
     client: Client,
@@ -108,52 +119,57 @@ pub struct Steadfast<S> {
 
 impl<S> Service<Request> for Steadfast<S>
 where
-    S: Service<Request, Response = Response> + Clone + Send + 'static,
-    S::Error: Into<AttemptError> + Send,
-    S::Future: Send,
+    S: Service<Request, Response = Response, Error: Into<AttemptError>, Future: Send> + Clone + Send + 'static,
 {
     type Response = Response;
     type Error = Error;
-    type Future = Sent;
+    type Future = Sending;
 
-    /// Always: each attempt waits for the service within to be ready, inside its time.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request) -> Sent {
+    fn call(&mut self, request: Request) -> Sending {
         Box::pin(self.client.execute_with(request, sender(self.inner.clone())))
     }
 }
 
 impl<S> fmt::Debug for Steadfast<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The service may print what it adds to requests.
         f.debug_struct("Steadfast")
             .field("client", &self.client)
             .finish_non_exhaustive()
     }
 }
 
-/// A service as a sender for one request: each attempt waits, inside its time, for a clone of it to be ready.
+/// Sends each attempt by a clone of a service, made ready for it: for [`send_with`](crate::RequestBuilder::send_with) and
+/// [`execute_with`](Client::execute_with).
 ///
 /// ```
-/// # async fn f(client: steadfast::Client, stack: tower::util::BoxCloneService<steadfast::reqwest::Request, steadfast::reqwest::Response, steadfast::reqwest::Error>) -> Result<(), steadfast::Error> {
-/// let request = client.get("https://api.example.com/orders");
-/// let response = request.send_with(steadfast::tower::sender(stack)).await?;
+/// use std::time::Duration;
+///
+/// use steadfast::tower::sender;
+/// use steadfast::{Client, Error, reqwest};
+/// use tower::ServiceBuilder;
+///
+/// # async fn f(http: reqwest::Client) -> Result<(), Error> {
+/// let stack = ServiceBuilder::new().timeout(Duration::from_secs(2)).service(http.clone());
+/// let client = Client::new(http);
+/// let charge = client.post("https://api.example.com/charges").body("{}");
+/// let response = charge.send_with(sender(stack)).await?;
 /// # Ok(())
 /// # }
 /// ```
-pub fn sender<S>(service: S) -> impl Fn(Request) -> Oneshot<S, Request> + Send + Sync
+pub fn sender<S>(service: S) -> impl Fn(Request) -> Oneshot<S, Request> + Send + Sync + use<S>
 where
     S: Service<Request, Response = Response> + Clone + Send,
 {
-    // Many services are not to be shared by threads, and a lock that is held for a copy makes them so.
+    // Few services are `Sync`, and all of them can be cloned by one at a time.
     let service = Mutex::new(service);
     move |request| {
-        service
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .oneshot(request)
+        // A clone that panics leaves what it was made of as it is.
+        let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        service.oneshot(request)
     }
 }

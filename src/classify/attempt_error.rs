@@ -19,8 +19,9 @@ use crate::redacted::Redacted;
 ///
 /// The error type of whatever sends for [`execute_with`](crate::Client::execute_with) converts into it. A
 /// `reqwest::Error`, an `io::Error` and the [`Error`](crate::Error) of a nested client are recognised, also inside
-/// others; what is not has the kind `Other`, the delivery `Unknown`, and is final.
-/// [`not_sent`](AttemptError::not_sent) and [`unknown`](AttemptError::unknown) say it explicitly.
+/// others, and so are two errors of layers under the feature `tower`; what is not has the kind `Other`, the delivery
+/// `Unknown`, and is final. [`not_sent`](AttemptError::not_sent) and [`unknown`](AttemptError::unknown) say it
+/// explicitly.
 ///
 /// A sender should give a response with a failing status as it is, and not make it an error by `error_for_status`: that
 /// drops its headers, `Retry-After` among them, and its body.
@@ -71,7 +72,7 @@ impl Facts {
             } else if let Some(error) = cause.downcast_ref() {
                 Some(Self::of_reqwest(error))
             } else {
-                of_layer(cause).map(Self::from)
+                failure::of_layer(cause).map(Self::from)
             }
         });
         found.unwrap_or_else(|| failure::of_inner_io(error).into())
@@ -209,35 +210,28 @@ impl From<BoxError> for AttemptError {
     }
 }
 
-/// What a middleware or the client beneath it failed with.
+/// An error of a middleware is looked into as a boxed one is.
+///
+/// ```
+/// use reqwest_middleware::ClientWithMiddleware;
+/// use steadfast::reqwest::{Request, Response};
+/// use steadfast::{Client, Error};
+///
+/// async fn send(client: &Client, stack: &ClientWithMiddleware, request: Request) -> Result<Response, Error> {
+///     client.execute_with(request, |request| stack.execute(request)).await
+/// }
+/// ```
 #[cfg(feature = "middleware")]
 impl From<reqwest_middleware::Error> for AttemptError {
     fn from(error: reqwest_middleware::Error) -> Self {
         match error {
             reqwest_middleware::Error::Reqwest(error) => error.into(),
-            // As a plain box it would hide the type of the error within.
+            // The plain conversion to a box hides the type of the error from us and from who reads the sources.
             reqwest_middleware::Error::Middleware(error) => {
-                Self::from(error.reallocate_into_boxed_dyn_error_without_backtrace())
+                error.reallocate_into_boxed_dyn_error_without_backtrace().into()
             }
         }
     }
-}
-
-/// What the layers of tower say that stand between an operation and its service.
-#[cfg(feature = "tower")]
-fn of_layer(error: &(dyn StdError + 'static)) -> Option<Failure> {
-    if error.is::<tower::timeout::error::Elapsed>() {
-        Some(Failure::TIMEOUT)
-    } else if error.is::<tower::load_shed::error::Overloaded>() {
-        Some(Failure::not_sent(ErrorKind::Other))
-    } else {
-        None
-    }
-}
-
-#[cfg(not(feature = "tower"))]
-fn of_layer(_: &(dyn StdError + 'static)) -> Option<Failure> {
-    None
 }
 
 /// An error that is kept but not shown, because a `reqwest::Error` inside it would print the URL with its query.

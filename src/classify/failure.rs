@@ -206,6 +206,23 @@ fn of_h2(error: &h2::Error, phase: Phase) -> Failure {
     }
 }
 
+/// The error of a layer around what sends, which never reached it or gave it up.
+#[cfg(feature = "tower")]
+pub(super) fn of_layer(error: &(dyn StdError + 'static)) -> Option<Failure> {
+    if error.is::<::tower::timeout::error::Elapsed>() {
+        Some(Failure::TIMEOUT)
+    } else if error.is::<::tower::load_shed::error::Overloaded>() {
+        Some(Failure::not_sent(ErrorKind::Other))
+    } else {
+        None
+    }
+}
+
+#[cfg(not(feature = "tower"))]
+pub(super) fn of_layer(_: &(dyn StdError + 'static)) -> Option<Failure> {
+    None
+}
+
 /// What an `io::Error` inside another error says, if there is one that is recognised.
 pub(super) fn of_inner_io(error: &(dyn StdError + 'static)) -> Failure {
     let io = inner_io(error).and_then(|io| of_io(io.kind()));

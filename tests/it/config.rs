@@ -59,6 +59,8 @@ const EVERY_SETTING: &str = r#"
     stall_timeout = "6s"
     unknown_retries = "declared"
     scope_headers = true
+    retry_after = false
+    retry_after_ms = false
 
     [backoff]
     kind = "equal_jitter"
@@ -97,6 +99,8 @@ fn every_setting() -> Policy {
         .stall_timeout(SECOND * 6)
         .unknown_retries(UnknownRetries::Declared)
         .scope_headers(true)
+        .retry_after(false)
+        .retry_after_ms(false)
         .backoff(Backoff::equal_jitter(MS * 50, SECOND * 2).throttled_base(MS * 300))
         .budget(RetryBudget::new(0.5, 9))
         .circuit_breaker(circuit);
@@ -602,7 +606,7 @@ fn what_is_no_key_is_refused_without_being_shown() {
     }
 }
 
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 28] = [
     "max_attempts",
     "attempt_timeout",
     "deadline",
@@ -615,6 +619,8 @@ const NAMES: [&str; 26] = [
     "budget",
     "circuit_breaker",
     "scope_headers",
+    "retry_after",
+    "retry_after_ms",
     "kind",
     "base",
     "cap",

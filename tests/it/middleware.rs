@@ -1,190 +1,191 @@
-//! A stack of reqwest-middleware as the sender of attempts.
+//! A `reqwest_middleware` client that sends the attempts of an operation.
 
+use std::error::Error as StdError;
+use std::future::Future;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::iter;
+use std::pin::Pin;
 
+use anyhow::Context;
 use http::Extensions;
-use reqwest::{Request, Response};
+use reqwest::header::HeaderValue;
+use reqwest::{Method, Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
-use steadfast::{AttemptError, Client, Delivery, Error, ErrorKind, Outcome, RequestBuilder, ResponseExt, StopReason};
+use steadfast::{AttemptError, Delivery, Error, ErrorKind, Outcome, ResponseExt, StopReason};
 
 use crate::server::{Reply, Server};
-use crate::wire::{Refusing, assert_same_bytes, client, http, quick};
+use crate::transport::URL;
+use crate::wire::{Call, Lookups, Refusing, assert_healed, client, http, quick};
 
-/// What a middleware of the tests does, beside counting.
-#[derive(Clone, Copy)]
-enum Does {
-    Pass,
-    FailWith(fn() -> anyhow::Error),
+type Handled<'a> = Pin<Box<dyn Future<Output = reqwest_middleware::Result<Response>> + Send + 'a>>;
+
+fn with(http: reqwest::ClientBuilder, middleware: impl Middleware) -> ClientWithMiddleware {
+    ClientBuilder::new(http.build().unwrap()).with(middleware).build()
 }
 
-struct Counting {
-    calls: Arc<AtomicU32>,
-    does: Does,
+/// Adds a header.
+fn mark<'a>(mut request: Request, extensions: &'a mut Extensions, next: Next<'a>) -> Handled<'a> {
+    let value = HeaderValue::from_static("here");
+    request.headers_mut().insert("x-middleware", value);
+    next.run(request, extensions)
 }
 
-#[async_trait::async_trait]
-impl Middleware for Counting {
-    async fn handle(
-        &self,
-        mut request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> reqwest_middleware::Result<Response> {
-        self.calls.fetch_add(1, Relaxed);
-        request.headers_mut().insert("x-middleware", 1.into());
-        match self.does {
-            Does::Pass => next.run(request, extensions).await,
-            Does::FailWith(error) => Err(error().into()),
-        }
+/// Fails before anything is sent, as this crate cannot know.
+struct Failing<F>(F);
+
+impl<F: Fn() -> anyhow::Error + Send + Sync + 'static> Middleware for Failing<F> {
+    fn handle<'life0, 'life1, 'life2, 'async_trait>(
+        &'life0 self,
+        _: Request,
+        _: &'life1 mut Extensions,
+        _: Next<'life2>,
+    ) -> Handled<'async_trait>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        'life2: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async { Err(reqwest_middleware::Error::Middleware(self.0())) })
     }
 }
 
-fn stack(does: Does) -> (ClientWithMiddleware, Arc<AtomicU32>) {
-    let calls = Arc::default();
-    let counting = Counting {
-        calls: Arc::clone(&calls),
-        does,
-    };
-    (
-        ClientBuilder::new(http().build().unwrap()).with(counting).build(),
-        calls,
-    )
+/// An error that nobody knows.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("no token")]
+struct NoToken;
+
+fn reset() -> anyhow::Error {
+    io::Error::from(io::ErrorKind::ConnectionReset).into()
 }
 
-async fn send(request: RequestBuilder, stack: &ClientWithMiddleware) -> Result<Response, Error> {
+fn sources(error: &Error) -> Vec<&(dyn StdError + 'static)> {
+    iter::successors(error.source(), |&error| error.source()).collect()
+}
+
+async fn send(stack: &ClientWithMiddleware, call: Call, url: String) -> Result<Response, Error> {
+    let request = call.to(&client(quick()), url);
     request.send_with(|request| stack.execute(request)).await
-}
-
-fn plain() -> Client {
-    client(quick())
-}
-
-fn keyless(client: &Client, url: String) -> RequestBuilder {
-    client.post(url).body("x").without_idempotency_key()
 }
 
 // middleware
 #[tokio::test]
-async fn every_attempt_goes_through_the_middleware_with_the_same_bytes() {
-    let server = Server::start([Reply::status(503), Reply::new().reset(), Reply::ok("done")]).await;
-    let (stack, calls) = stack(Does::Pass);
-    let response = send(plain().post(server.url("/")).body("x"), &stack).await.unwrap();
-    assert_eq!(response.text().await.unwrap(), "done");
-    assert_same_bytes(&server, 3);
-    let seen = server.requests().remove(0);
-    assert!(seen.header("idempotency-key").is_some());
-    assert_eq!((seen.header("x-middleware"), calls.load(Relaxed)), (Some("1"), 3));
+async fn each_attempt_goes_through_the_middleware_with_the_one_key() {
+    let server = Server::start([Reply::status(503), Reply::ok("paid")]).await;
+    let stack = with(http(), mark);
+    let request = Request::new(Method::POST, server.url("/pay").parse().unwrap());
+    let sent = client(quick()).execute_with(request, |request| stack.execute(request));
+    assert_eq!(sent.await.unwrap().attempts().unwrap().len(), 2);
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2);
+    let key = requests[0].header("idempotency-key");
+    assert!(key.is_some() && requests[1].header("idempotency-key") == key);
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.headers_named("x-middleware") == ["here"])
+    );
 }
 
-// middleware: an error of the client beneath is classified as if there were no middleware.
+// middleware
 #[tokio::test]
-async fn a_refused_connection_is_known_through_the_middleware() {
+async fn a_refused_connection_behind_middleware_was_not_sent_and_is_repeated_for_every_method() {
     let refusing = Refusing::new();
-    let (stack, calls) = stack(Does::Pass);
-    let url = format!("http://{}/?token=hunter2", refusing.addr());
-    let error = send(plain().post(url).body("x"), &stack).await.unwrap_err();
-    assert_eq!(
-        (error.kind(), error.outcome(), calls.load(Relaxed)),
-        (ErrorKind::Connect, Outcome::NotDone, 3)
-    );
-    let shown = format!("{error} {error:?} {:?}", std::error::Error::source(&error));
-    assert!(!shown.contains("hunter2"), "{shown}");
+    for call in Call::ALL {
+        let server = Server::start([Reply::ok("done")]).await;
+        let lookups = Lookups::of([Some(refusing.addr()), Some(server.addr())]);
+        let stack = with(http().dns_resolver(lookups), mark);
+        let response = send(&stack, call, Lookups::URL.into()).await.unwrap();
+        assert_healed(&response, ErrorKind::Connect, Delivery::NotSent);
+        assert_eq!(server.requests().len(), 1, "{call:?}");
+    }
 }
 
-// middleware: of what it fails with itself, what is wrapped decides.
+// middleware: no catch-all that retries.
 #[tokio::test]
-async fn an_error_of_a_middleware_is_classified_by_what_it_wraps() {
-    #[derive(Debug, thiserror::Error)]
-    #[error("signing failed")]
-    struct Signing(#[source] io::Error);
-
-    let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
-    for (does, kind, made) in [
-        (Does::FailWith(|| anyhow::anyhow!("no idea")), ErrorKind::Other, 1),
-        (
-            Does::FailWith(|| io::Error::from(io::ErrorKind::ConnectionReset).into()),
-            ErrorKind::Reset,
-            3,
-        ),
-        (
-            Does::FailWith(|| Signing(io::Error::from(io::ErrorKind::ConnectionReset)).into()),
-            ErrorKind::Reset,
-            3,
-        ),
-        (
-            Does::FailWith(|| AttemptError::not_sent("a full queue").into()),
-            ErrorKind::Other,
-            3,
-        ),
-    ] {
-        let (stack, calls) = stack(does);
-        let error = send(plain().post("http://127.0.0.1:1/").body("x"), &stack)
-            .await
-            .unwrap_err();
-        assert_eq!((error.kind(), calls.load(Relaxed)), (kind, made));
+async fn an_unknown_error_of_a_middleware_is_unknown_and_final_and_kept() {
+    let fails: [fn() -> anyhow::Error; 2] = [
+        || NoToken.into(),
+        || Err::<(), _>(NoToken).context("signing").unwrap_err(),
+    ];
+    for fail in fails {
+        let stack = with(http(), Failing(fail));
+        let error = send(&stack, Call::Keyed, URL.into()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Other);
+        assert_eq!(error.stop_reason(), StopReason::NotRetryable);
+        assert_eq!(error.outcome(), Outcome::Unknown);
+        assert_eq!(error.attempts().len(), 1);
+        let sources = sources(&error);
+        assert_eq!(sources.last().unwrap().downcast_ref(), Some(&NoToken), "{sources:?}");
+        assert_eq!(sources[0].to_string(), fail().to_string());
     }
-    // And a keyless write is repeated only after what says that nothing was sent.
-    for (does, made) in [
-        (
-            Does::FailWith(|| io::Error::from(io::ErrorKind::ConnectionReset).into()),
-            1,
-        ),
-        (Does::FailWith(|| AttemptError::not_sent("a full queue").into()), 3),
-    ] {
-        let (stack, calls) = stack(does);
-        let error = send(keyless(&plain(), "http://127.0.0.1:1/".into()), &stack)
-            .await
-            .unwrap_err();
-        assert_eq!(calls.load(Relaxed), made, "{error}");
-    }
-    let wrapped = AttemptError::from(reqwest_middleware::Error::Middleware(Signing(reset()).into()));
-    assert_eq!(
-        std::error::Error::source(&wrapped).unwrap().to_string(),
-        "signing failed"
-    );
 }
 
-// middleware: also where it is inside another error, and there its URL is not shown either.
+// middleware
 #[tokio::test]
-async fn an_error_of_the_stack_inside_another_is_recognised_and_shows_no_url() {
+async fn a_lost_connection_is_found_in_the_error_of_a_middleware() {
+    let fails: [fn() -> anyhow::Error; 4] = [
+        reset,
+        || reset().context("while the token was fetched"),
+        || io::Error::other(io::Error::from(io::ErrorKind::ConnectionReset)).into(),
+        || reqwest_middleware::Error::Middleware(reset()).into(),
+    ];
+    for fail in fails {
+        let stack = with(http(), Failing(fail));
+        let error = send(&stack, Call::Keyed, URL.into()).await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts().len()), (ErrorKind::Reset, 3));
+        let error = send(&stack, Call::Keyless, URL.into()).await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts().len()), (ErrorKind::Reset, 1));
+        assert_eq!(error.stop_reason(), StopReason::NotReplaySafe);
+        assert_eq!(error.outcome(), Outcome::Unknown);
+    }
+}
+
+// middleware
+#[tokio::test]
+async fn an_error_of_a_middleware_client_is_found_in_whatever_wraps_it_and_shows_no_query() {
+    type Wrap = fn(reqwest_middleware::Error) -> AttemptError;
+    let wraps: [Wrap; 5] = [
+        AttemptError::from,
+        |error| io::Error::other(error).into(),
+        |error| reqwest_middleware::Error::middleware(error).into(),
+        |error| reqwest_middleware::Error::middleware(io::Error::other(error)).into(),
+        |error| reqwest_middleware::Error::Middleware(anyhow::Error::new(error).context("signing")).into(),
+    ];
     let refusing = Refusing::new();
-    let (stack, _) = stack(Does::Pass);
-    let url = format!("http://{}/?token=hunter2", refusing.addr());
-    let request = plain().post(url).body("x").max_attempts(1);
-    let result = request.send_with(|request| {
-        let sending = stack.execute(request);
-        async { sending.await.map_err(io::Error::other) }
-    });
-    let error = result.await.unwrap_err();
-    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Connect, Outcome::NotDone));
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-    while let Some(error) = cause {
-        assert!(!format!("{error} {error:?}").contains("hunter2"));
-        cause = error.source();
+    let url = format!("http://{}/pay?token=hunter2", refusing.addr());
+    let stack = with(http(), mark);
+    for wrap in wraps {
+        let request = Call::Keyless.to(&client(quick()), url.clone());
+        let sent = request.send_with(|request| async { stack.execute(request).await.map_err(wrap) });
+        let error = sent.await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts().len()), (ErrorKind::Connect, 3));
+        assert_eq!(error.outcome(), Outcome::NotDone);
+        let texts: Vec<_> = sources(&error)
+            .iter()
+            .map(|error| format!("{error} {error:?}"))
+            .collect();
+        assert!(!texts.concat().contains("hunter2"), "{texts:?}");
+        assert!(texts.concat().contains("ConnectionRefused"), "{texts:?}");
     }
 }
 
-// middleware: as a box.
-#[test]
-fn a_boxed_error_of_the_stack_is_opened() {
-    let error = reqwest_middleware::Error::Middleware(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-    let boxed: Box<dyn std::error::Error + Send + Sync> = Box::new(error);
-    let error = AttemptError::from(boxed);
-    assert!(std::error::Error::source(&error).unwrap().is::<io::Error>());
-}
+#[cfg(feature = "tower")]
+mod with_tower {
+    use super::*;
 
-#[tokio::test]
-async fn a_keyless_write_that_may_have_acted_stops_at_once_through_the_middleware_too() {
-    let server = Server::start([Reply::new().reset()]).await;
-    let (stack, _) = stack(Does::Pass);
-    let error = send(keyless(&plain(), server.url("/")), &stack).await.unwrap_err();
-    assert_eq!(
-        (error.stop_reason(), error.outcome()),
-        (StopReason::NotReplaySafe, Outcome::Unknown)
-    );
-    let first = error.attempts().iter().next().unwrap();
-    assert_eq!((first.delivery(), server.requests().len()), (Delivery::Unknown, 1));
-    let _ = error.into_response().map(|response| response.outcome());
+    // middleware, tower
+    #[tokio::test]
+    async fn a_middleware_client_is_the_service_inside_a_tower_stack() {
+        let refusing = Refusing::new();
+        let server = Server::start([Reply::ok("done")]).await;
+        let lookups = Lookups::of([Some(refusing.addr()), Some(server.addr())]);
+        let stack = ::tower::ServiceBuilder::new()
+            .timeout(std::time::Duration::from_secs(5))
+            .service(with(http().dns_resolver(lookups), mark));
+        let request = Call::Keyless.to(&client(quick()), Lookups::URL.into());
+        let response = request.send_with(steadfast::tower::sender(stack)).await.unwrap();
+        assert_healed(&response, ErrorKind::Connect, Delivery::NotSent);
+        assert_eq!(server.requests()[0].headers_named("x-middleware"), ["here"]);
+    }
 }

@@ -347,3 +347,18 @@ async fn failures_without_a_wait_leave_the_thread_to_others() {
     assert!(ended.is_err());
     assert!(started.elapsed() < secs(10), "the deadline is 30 s");
 }
+
+// field 9: and each of them can be switched off.
+#[tokio::test(start_paused = true)]
+async fn a_header_that_is_switched_off_asks_for_nothing() {
+    let both = || answer(503).header("retry-after", "4").header("retry-after-ms", "1500");
+    for (policy, wait) in [
+        (no_backoff().retry_after_ms(false), secs(4)),
+        (no_backoff().retry_after(false), millis(1_500)),
+        (no_backoff().retry_after(false).retry_after_ms(false), secs(0)),
+    ] {
+        let transport = Transport::new([both(), answer(200)]);
+        client(policy).get(URL).send_with(transport.send()).await.unwrap();
+        assert_eq!(transport.elapsed(), wait);
+    }
+}
