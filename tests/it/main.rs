@@ -45,6 +45,7 @@ mod testing;
 mod third_party;
 #[cfg(feature = "tower")]
 mod tower;
+mod trace_context;
 mod transport;
 mod waits;
 mod wire;
