@@ -54,7 +54,7 @@ mod tests {
         }
     }
 
-    // R2
+    // R2, R82
     #[test]
     fn every_status_says_what_it_proves() {
         for status in 100..=999 {

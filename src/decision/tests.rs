@@ -375,7 +375,7 @@ fn after_unknown(ending: &Ending<'_>, verdict: Verdict) -> (Judgement, Outcome) 
     (judgement, machine.evidence().outcome())
 }
 
-// R68 to R70: and no classifier talks it into another attempt.
+// R68, R69, R70: and no classifier talks it into another attempt.
 #[test]
 fn a_key_that_belongs_to_another_request_ends_the_operation() {
     for verdict in [Verdict::Default, Verdict::Retry, Verdict::Rejected, Verdict::Final] {

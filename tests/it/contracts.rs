@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use reqwest::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use steadfast::{
-    Client, Error, ErrorKind, IdempotencyContract, IdempotencyKey, KeyError, KeyErrorKind, Outcome, RequestBuilder,
-    ResponseExt, Sign, StopReason, UnknownRetries,
+    Backoff, Client, Error, ErrorKind, IdempotencyContract, IdempotencyKey, KeyError, KeyErrorKind, Outcome,
+    RequestBuilder, ResponseExt, Sign, StopReason, UnknownRetries,
 };
 
 use crate::server::{Reply, Server};
@@ -124,7 +124,7 @@ async fn a_replay_that_nothing_marks_is_a_success_and_is_not_asked_for_again() {
 
 const CONFLICT: &str = r#"{"code":"request_id_conflict"}"#;
 
-// R68, R69, R70
+// R68, R69, R70, R72
 #[tokio::test(start_paused = true)]
 async fn a_key_of_another_subject_ends_the_operation_and_is_never_replaced() {
     let (result, transport) = sent(deposit(billing()), vec![answer(409).body(CONFLICT)]).await;
@@ -453,7 +453,7 @@ impl Wallet {
     }
 }
 
-// R79: by the balance, not by the statuses.
+// R79, R139: by the balance, not by the statuses.
 #[tokio::test(start_paused = true)]
 async fn lost_answers_credit_a_wallet_once() {
     let wallet = Wallet::losing(2);
@@ -495,6 +495,46 @@ async fn two_clients_with_one_stable_key_act_once() {
         assert_eq!(response.outcome(), Some(Outcome::Completed));
     }
     assert_eq!(wallet.balance(), 100);
+}
+
+// R53: the receiving side does two things under one key, each of them once.
+#[tokio::test(start_paused = true)]
+async fn each_leg_of_a_composite_effect_can_be_repeated_alone() {
+    let (wallet, fees) = (Wallet::losing(2), Wallet::losing(0));
+    let received = key("order-4711");
+    let contract = || IdempotencyContract::body_field("/request_id").unwrap();
+    for _ in 0..2 {
+        for (service, leg) in [(&wallet, "wallet"), (&fees, "fees")] {
+            let request = deposit(contract()).idempotency_key(received.derive(leg));
+            let response = request.send_with(service.send()).await.unwrap();
+            assert_eq!(response.outcome(), Some(Outcome::Completed));
+        }
+    }
+    assert_eq!((wallet.balance(), fees.balance()), (100, 100));
+    assert!(wallet.credits.lock().unwrap().contains_key("order-4711:wallet"));
+    assert!(fees.credits.lock().unwrap().contains_key("order-4711:fees"));
+}
+
+// R76: while an operation is in progress, the waits for it grow.
+#[tokio::test(start_paused = true)]
+async fn what_is_resent_is_resent_at_growing_distances() {
+    let policy = no_backoff()
+        .backoff(Backoff::equal_jitter(secs(1), secs(9)))
+        .max_attempts(4);
+    let transport = Transport::new([fail(ConnectionReset), answer(409), fail(ConnectionReset), answer(201)]);
+    let request = client(policy).post(URL).contract(IdempotencyContract::ietf());
+    request.send_with(transport.send()).await.unwrap();
+    let times = transport.times();
+    let waits: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    for (wait, bound) in waits.iter().zip([1, 2, 4]) {
+        assert!(secs(bound) / 2 <= *wait && *wait <= secs(bound), "{waits:?}");
+    }
+    assert!(
+        transport
+            .seen()
+            .iter()
+            .all(|seen| seen.key() == transport.seen()[0].key())
+    );
 }
 
 // R147

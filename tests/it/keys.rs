@@ -31,7 +31,7 @@ async fn a_write_carries_a_uuid_of_version_4_from_its_first_attempt() {
     }
 }
 
-// R12, R13: after answers, failures and timeouts alike.
+// R12, R13, R95: after answers, failures and timeouts alike.
 #[tokio::test(start_paused = true)]
 async fn every_attempt_carries_the_one_key() {
     let transport = Transport::new([answer(503), fail(ConnectionReset), hang(), answer(429), answer(200)]);

@@ -190,7 +190,7 @@ async fn a_list_behind_a_503_is_an_error_of_the_old_service_and_the_list_of_the_
     );
 }
 
-// A confirmation that is lost: whoever tries again without a key acts twice.
+// R139: a confirmation that is lost; whoever tries again without a key acts twice.
 #[tokio::test]
 async fn an_invoice_that_is_not_confirmed_is_made_twice_by_the_old_service_and_once_by_the_moved_one() {
     let [for_legacy, for_moved] = Billing::two(lost()).await;

@@ -175,7 +175,7 @@ async fn an_attempt_timeout_heals_where_a_repeat_is_safe() {
     heals(impatient(), Reply::new().stall(), ErrorKind::Timeout).await;
 }
 
-// R9, R10, field 22
+// R9, R10, R82, field 22
 #[tokio::test]
 async fn an_attempt_timeout_ends_a_keyless_post_as_unknown() {
     ends_unknown(impatient(), Reply::new().stall(), ErrorKind::Timeout).await;
@@ -266,7 +266,7 @@ async fn a_stale_connection_heals_where_a_repeat_is_safe() {
     }
 }
 
-// field 28: the effect happens, then the answer is lost or says 500. A service that honours keys acts once.
+// R139, field 28: the effect happens, then the answer is lost or says 500. A service that honours keys acts once.
 #[tokio::test]
 async fn a_lost_confirmation_has_one_effect_with_a_key() {
     for lost in [Reply::new().reset(), Reply::status(500)] {
