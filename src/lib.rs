@@ -46,6 +46,13 @@
 //! is idempotent, it carries a key, or the caller vouches for it. Otherwise it is returned at once, with
 //! [`Outcome::Unknown`].
 //!
+//! # What the service promises
+//!
+//! Without being told otherwise a client *assumes* that the service honours the header `Idempotency-Key`, retries trust in that, and
+//! [`exactly_once`](Attempts::exactly_once) does not. An [`IdempotencyContract`] *declares* what the service promises: where the
+//! key stands, which keys it takes, how long it remembers them, and what its answers say about one. What else a service
+//! says in ways of its own is a [`Classifier`].
+//!
 //! # What comes back
 //!
 //! `Ok` with a plain `reqwest::Response` wherever there is one to give, a 503 after the last attempt included;

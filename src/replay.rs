@@ -11,8 +11,8 @@ pub enum UnknownRetries {
     /// Idempotent methods (RFC 9110 section 9.2.2) and operations that carry a key. The default.
     #[default]
     Keyed,
-    /// Idempotent methods, and keys the caller gave: a key this crate made is the assumption that the service looks
-    /// at it.
+    /// Idempotent methods, and operations whose key the caller gave or whose contract is declared: else a key is the assumption
+    /// that the service looks at it.
     Declared,
     /// None, GET included.
     Never,

@@ -170,6 +170,9 @@ impl RequestBuilder {
     /// It also says that the service honours keys, so that a final 4xx under it (but 401, 403, 407, 408, 409, 425 and 429)
     /// is the service's word on the earlier attempts too: they did nothing. Where a gateway in front of the service
     /// gives such answers of its own, leave the key to the client.
+    ///
+    /// It stands where the contract has it, and a key that the contract forbids is refused. Under
+    /// [`IdempotencyContract::none`] it is not sent.
     pub fn idempotency_key(mut self, key: IdempotencyKey) -> Self {
         self.settings.key = KeyChoice::Given(key);
         self

@@ -27,6 +27,9 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// [`UnknownRetries::Declared`](crate::UnknownRetries::Declared);
 /// [`exactly_once`](crate::Attempts::exactly_once) is true after a retry of a write under a declared one only.
 ///
+/// Under a declared contract a final 4xx (but 401, 403, 407, 408, 409, 425 and 429, unless the contract names it) is the service's
+/// word on the earlier attempts of the operation too: they did nothing.
+///
 /// Read the documentation of the service first: where the key goes, how long it is remembered, what it says to a key with
 /// another content (R96). Not every endpoint has one (R98): [`none`](IdempotencyContract::none) says that.
 ///
