@@ -270,6 +270,7 @@ async fn a_body_that_cannot_be_made_is_not_sent() {
 }
 
 // field 31
+#[cfg(all(feature = "json", feature = "query"))]
 #[tokio::test(start_paused = true)]
 async fn attempt_two_is_attempt_one_byte_for_byte() {
     let transport = Transport::new([answer(500), hang(), answer(200)]);
