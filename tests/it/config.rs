@@ -444,6 +444,8 @@ fn a_policy_is_read_from_the_environment() {
         ("APP__HTTP__POLICIES__PAYMENTS__DEADLINE", "2m"),
         ("APP__HTTP__POLICIES__PAYMENTS__MIN_ATTEMPT_TIME", "20ms"),
         ("APP__HTTP__POLICIES__PAYMENTS__MAX_RETRY_AFTER", "1h"),
+        ("APP__HTTP__POLICIES__PAYMENTS__RETRY_AFTER", "false"),
+        ("APP__HTTP__POLICIES__PAYMENTS__RETRY_AFTER_MS", "false"),
         ("APP__HTTP__POLICIES__PAYMENTS__RESPONSE_BUFFER", "0"),
         ("APP__HTTP__POLICIES__PAYMENTS__STALL_TIMEOUT", "6s"),
         ("APP__HTTP__POLICIES__PAYMENTS__UNKNOWN_RETRIES", "declared"),
