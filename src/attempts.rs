@@ -104,6 +104,16 @@ pub enum StopReason {
     Scope,
 }
 
+impl StopReason {
+    /// Whoever else asks, another attempt would not end differently.
+    pub(crate) fn is_final(self) -> bool {
+        matches!(
+            self,
+            Self::Done | Self::NotRetryable | Self::KeyConflict | Self::Retention
+        )
+    }
+}
+
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -140,6 +150,8 @@ pub(crate) struct Record {
     pub(crate) stop_reason: StopReason,
     pub(crate) outcome: Outcome,
     pub(crate) exactly_once: bool,
+    /// What it takes for not sent was watched, and not only assumed as where a key protects a repeat.
+    pub(crate) watched: bool,
     pub(crate) elapsed: Duration,
     pub(crate) key: Option<IdempotencyKey>,
     pub(crate) replayed: Option<bool>,
@@ -161,6 +173,7 @@ impl Record {
             stop_reason,
             outcome: evidence.outcome(),
             exactly_once: evidence.exactly_once(),
+            watched: true,
             elapsed: Duration::ZERO,
             key,
             replayed: None,
@@ -196,6 +209,10 @@ impl Attempts {
 
     pub(crate) fn circuit(&self) -> Option<&str> {
         self.record.circuit.as_deref()
+    }
+
+    pub(crate) fn watched(&self) -> bool {
+        self.record.watched
     }
 
     pub(crate) fn method(&self) -> Option<&Method> {

@@ -20,9 +20,11 @@ use crate::guard::Pipeline;
 use crate::hook::BeforeAttempt;
 use crate::idempotency::contract::IdempotencyContract;
 use crate::operation::Operation;
+use crate::pipeline::Sender;
 use crate::policy::Policy;
 use crate::redirect;
 use crate::request::RequestBuilder;
+use crate::scope::Scope;
 #[cfg(feature = "testing")]
 use crate::testing::Sending;
 
@@ -213,17 +215,30 @@ impl Client {
         &self.inner.http
     }
 
+    /// What sends its attempts.
+    pub(crate) fn sender(&self) -> Sender {
+        #[cfg(feature = "testing")]
+        if self.inner.transport.is_some() {
+            return Sender::Caller;
+        }
+        Sender::Inner
+    }
+
     /// Sends one attempt.
     #[cfg(not(feature = "testing"))]
-    pub(crate) fn transmit(&self, request: Request) -> impl Future<Output = reqwest::Result<Response>> + Send + use<> {
+    pub(crate) fn transmit(
+        &self,
+        request: Request,
+        _: Option<Scope>,
+    ) -> impl Future<Output = reqwest::Result<Response>> + Send + use<> {
         self.inner.http.execute(request)
     }
 
     /// Sends one attempt, or plays it where a test says how.
     #[cfg(feature = "testing")]
-    pub(crate) fn transmit(&self, request: Request) -> Sending {
+    pub(crate) fn transmit(&self, request: Request, scope: Option<Scope>) -> Sending {
         match &self.inner.transport {
-            Some(transport) => transport(request),
+            Some(transport) => Box::pin(scope.unwrap_or_default().send(|| transport(request))),
             None => {
                 let sending = self.inner.http.execute(request);
                 Box::pin(async { Ok(sending.await?) })

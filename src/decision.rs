@@ -29,6 +29,8 @@ const TIMER_SLACK: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) safety: ReplaySafety,
+    /// Once its key is lost.
+    pub(crate) safety_unkeyed: ReplaySafety,
     /// Another attempt can send the same body.
     pub(crate) body_replayable: bool,
     /// The request carries a key.
@@ -55,6 +57,7 @@ pub(crate) enum Ending<'a> {
         status: StatusCode,
         redirect: Redirect,
         nested: Option<&'a Attempts>,
+        meaning: Option<Meaning>,
         out_of_time: bool,
     },
     /// No answer at all.
@@ -92,12 +95,12 @@ impl<'a> Ending<'a> {
 
     fn meaning(&self) -> Option<Meaning> {
         match *self {
-            Ending::Answer { meaning, .. } => meaning,
-            Ending::BodyLost { .. } | Ending::Failure { .. } => None,
+            Ending::Answer { meaning, .. } | Ending::BodyLost { meaning, .. } => meaning,
+            Ending::Failure { .. } => None,
         }
     }
 
-    fn redirect(&self) -> Redirect {
+    pub(crate) fn redirect(&self) -> Redirect {
         match *self {
             Ending::Answer { redirect, .. } | Ending::BodyLost { redirect, .. } | Ending::Failure { redirect, .. } => {
                 redirect
@@ -200,13 +203,24 @@ impl<'a> Machine<'a> {
         if self.is_forgotten(elapsed) {
             return Err(StopReason::Retention);
         }
-        if self.retention_ends.is_none() {
-            self.retention_ends = self.terms.retention.map(|retention| elapsed.saturating_add(retention));
-        }
         let timeout = self.policy.attempt_timeout();
         self.ends_at_deadline = remaining <= timeout;
         self.attempts = self.attempts.saturating_add(1);
         Ok(timeout.min(remaining))
+    }
+
+    /// The request of the attempt is ready, which may have taken time: whether it may be sent still.
+    pub(crate) fn send(&mut self, elapsed: Duration) -> Result<(), StopReason> {
+        if self.ends_at_deadline && self.remaining(elapsed) < self.least_time() {
+            return Err(StopReason::Deadline);
+        }
+        if self.is_forgotten(elapsed) {
+            return Err(StopReason::Retention);
+        }
+        if self.retention_ends.is_none() {
+            self.retention_ends = self.terms.retention.map(|retention| elapsed.saturating_add(retention));
+        }
+        Ok(())
     }
 
     /// What the attempt under way proved, and what comes next. `verdict` is what the caller's classifiers say to what it
@@ -226,12 +240,17 @@ impl<'a> Machine<'a> {
             Verdict::Rejected | Verdict::Retry => Finding::retry(finding.delivery),
         };
         match ending.nested() {
-            Some(attempts) => self.evidence.add_nested(attempts),
+            Some(attempts) => self.evidence.add_nested(attempts, finding.delivery),
             None => self.evidence.add(Exhibit {
                 delivery: finding.delivery,
                 status: ending.status(),
                 redirect: ending.redirect(),
-                named: matches!(ending.meaning(), Some(Meaning::Mismatch | Meaning::Missing)),
+                settles: match ending.meaning() {
+                    Some(Meaning::Mismatch) => Some(true),
+                    // What lost the key of this attempt may have lost those of the earlier ones.
+                    Some(Meaning::Missing) => Some(false),
+                    _ => None,
+                },
                 passing: finding.retry,
             }),
         }
@@ -251,38 +270,41 @@ impl<'a> Machine<'a> {
     }
 
     fn finding(&self, ending: &Ending<'_>) -> Finding {
-        let nested = ending.nested().map(Attempts::outcome);
+        let known = ending.nested().map(Attempts::outcome);
+        // The last answer of a nested operation does not speak for the attempts before it.
+        let of_another = ending.redirect() != Redirect::None || known.is_some_and(|known| known != Outcome::NotDone);
+        let meaning = ending.meaning();
+        match meaning {
+            Some(Meaning::InProgress) => return Finding::retry(Delivery::Unknown),
+            Some(Meaning::Mismatch | Meaning::Missing) if of_another => return Finding::last(Delivery::Unknown),
+            Some(Meaning::Mismatch | Meaning::Missing) => return Finding::last(Delivery::Rejected),
+            Some(Meaning::Stored) => return Finding::last(Delivery::Unknown),
+            Some(Meaning::Ordinary) | None => {}
+        }
         match *ending {
             Ending::Answer {
                 status,
                 retry_after,
-                redirect,
-                meaning,
+                nested,
                 ..
             } => {
-                // The last answer of a nested operation does not speak for the attempts before it.
-                let of_another = redirect != Redirect::None || nested.is_some_and(|known| known != Outcome::NotDone);
-                let refused = if of_another {
-                    Delivery::Unknown
-                } else {
-                    Delivery::Rejected
-                };
-                match meaning {
-                    Some(Meaning::InProgress) => Finding::retry(Delivery::Unknown),
-                    Some(Meaning::Mismatch | Meaning::Missing) => Finding::last(refused),
-                    Some(Meaning::Stored) => Finding::last(Delivery::Unknown),
-                    Some(Meaning::Ordinary) | None => status::finding(
+                let may_be_in_progress = meaning.is_none() && self.terms.keyed && self.evidence.is_open();
+                let told = nested.and_then(|attempts| told(attempts, status));
+                match told {
+                    // What only this operation knows: an earlier attempt of its own.
+                    Some(finding) if status != StatusCode::CONFLICT || !may_be_in_progress => finding,
+                    _ => status::finding(
                         status,
                         Circumstances {
                             asks_to_wait: retry_after.is_some(),
-                            may_be_in_progress: meaning.is_none() && self.terms.keyed && self.evidence.is_open(),
+                            may_be_in_progress,
                             of_another,
                         },
                     ),
                 }
             }
             // The answer to a request that went astray says nothing of the one that was sent.
-            Ending::BodyLost { redirect, .. } if redirect == Redirect::Astray || nested == Some(Outcome::Unknown) => {
+            Ending::BodyLost { redirect, .. } if redirect == Redirect::Astray || known == Some(Outcome::Unknown) => {
                 Finding::retry(Delivery::Unknown)
             }
             Ending::BodyLost { .. } => Finding::retry(Delivery::Answered),
@@ -292,15 +314,20 @@ impl<'a> Machine<'a> {
 
     /// Why no further attempt may be made, however much time is left.
     fn obstacle(&self, Finding { delivery, retry }: Finding, ending: &Ending<'_>) -> Option<StopReason> {
+        let safety = match self.evidence.is_unkeyed() {
+            true => self.terms.safety_unkeyed,
+            false => self.terms.safety,
+        };
         let repeatable = match delivery {
             Delivery::NotSent | Delivery::Rejected => true,
-            Delivery::Answered => self.terms.safety.answered,
-            Delivery::Unknown => self.terms.safety.unknown,
+            Delivery::Answered => safety.answered,
+            Delivery::Unknown => safety.unknown,
         };
         let nested = ending.nested().map(Attempts::stop_reason);
         match (delivery, retry) {
             // Whatever anybody else says: the same key brings the same answer, and another one a second effect.
             _ if ending.meaning() == Some(Meaning::Mismatch) => Some(StopReason::KeyConflict),
+            (_, false) if matches!(nested, Some(StopReason::KeyConflict | StopReason::Retention)) => nested,
             (Delivery::Answered, false) => Some(StopReason::Done),
             (_, false) => Some(StopReason::NotRetryable),
             _ if !repeatable => Some(StopReason::NotReplaySafe),
@@ -351,10 +378,12 @@ impl<'a> Machine<'a> {
         self.retention_ends.is_some_and(|end| at >= end)
     }
 
-    /// Whether a classifier may say that the service did nothing: not where it confirmed the effect, and not where the answer
-    /// is another request's.
+    /// Whether a classifier may say that the service did nothing: not where it confirmed the effect, not where its answer was lost
+    /// on the way, and not where the answer is another request's.
     fn may_be_rejected(ending: &Ending<'_>, finding: Finding) -> bool {
-        finding.delivery != Delivery::Answered && ending.redirect() == Redirect::None && ending.nested().is_none()
+        let is_lost = ending.status().is_none() && finding == Finding::retry(Delivery::Unknown);
+        let is_own = ending.redirect() == Redirect::None && ending.nested().is_none();
+        finding.delivery != Delivery::Answered && !is_lost && is_own
     }
 
     /// The time since the start after which no attempt would be begun for sure.
@@ -376,6 +405,17 @@ impl<'a> Machine<'a> {
         let wanted = self.policy.min_attempt_time();
         wanted.min(self.policy.attempt_timeout()).max(Duration::from_nanos(1))
     }
+}
+
+/// What a nested client made of the answer that it gives, by its own contract and classifiers.
+fn told(attempts: &Attempts, status: StatusCode) -> Option<Finding> {
+    let last = attempts.last().filter(|last| last.status() == Some(status))?;
+    let delivery = match (last.delivery(), attempts.outcome()) {
+        (Delivery::Rejected, Outcome::Unknown | Outcome::Completed) => Delivery::Unknown,
+        (delivery, _) => delivery,
+    };
+    let retry = !attempts.stop_reason().is_final();
+    Some(Finding { delivery, retry })
 }
 
 #[cfg(test)]

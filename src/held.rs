@@ -20,9 +20,14 @@ use crate::error::{BoxError, ErrorKind};
 use crate::idempotency::sign::Answer;
 use crate::operation::Operation;
 use crate::policy::Policy;
+use crate::redirect::Redirect;
 use crate::response::ResponseExt;
 use crate::retry_after;
 use crate::watch::Watch;
+
+/// How much of the body of an answer that is no success is read for the contract, however little is held of others: what the
+/// answer means must not depend on that.
+const LEAST_SEEN: usize = 64 * 1024;
 
 pub(crate) enum Held {
     Response {
@@ -63,8 +68,8 @@ where
 impl Held {
     async fn read(operation: &Operation, response: Response, rules: &Rules) -> Self {
         let succeeded = response.status().is_success();
-        let seen = operation.looks_at_body(response.status(), response.headers());
-        let mut rules = Rules { seen, ..*rules };
+        let Look { seen, buffer } = Look::at(operation, &response, rules.buffer);
+        let mut rules = Rules { seen, buffer, ..*rules };
         match (succeeded, seen) {
             // The status of any other answer decides before its body does.
             (false, false) => return Self::answer(response, false, None),
@@ -108,9 +113,10 @@ impl Held {
         }
     }
 
-    /// The answer as a contract looks at it.
-    pub(crate) fn as_answer(&self) -> Option<Answer<'_>> {
+    /// The answer as a contract looks at it, unless it is another request's.
+    pub(crate) fn as_answer(&self, redirect: Redirect) -> Option<Answer<'_>> {
         match self {
+            _ if redirect == Redirect::Astray => None,
             Self::Response { response, seen, .. } => {
                 Some(Answer::new(response.status(), response.headers(), seen.as_deref()))
             }
@@ -120,25 +126,32 @@ impl Held {
     }
 
     pub(crate) fn ending<'a>(&'a self, operation: &Operation, watch: &Watch<'_>) -> Ending<'a> {
+        let redirect = watch.redirect(match self {
+            Self::Response { response, .. } => Some(response.url()),
+            Self::Lost(lost) => Some(lost.url()),
+            Self::Failure { error, .. } => error.facts.answered.as_deref(),
+        });
+        let meaning = self.as_answer(redirect).and_then(|answer| operation.meaning(&answer));
         match self {
             Self::Response { response, .. } => Ending::Answer {
                 status: response.status(),
                 retry_after: asked(response, operation.policy()),
-                redirect: watch.redirect(Some(response.url())),
+                redirect,
                 nested: response.attempts(),
-                meaning: self.as_answer().and_then(|answer| operation.meaning(&answer)),
+                meaning,
             },
             Self::Lost(lost) => Ending::BodyLost {
                 status: lost.status(),
-                redirect: watch.redirect(Some(lost.url())),
+                redirect,
                 nested: lost.nested(),
+                meaning,
                 out_of_time: lost.out_of_time(),
             },
             Self::Failure { error, out_of_time } => Ending::Failure {
                 finding: error.facts.failure.finding,
                 status: error.facts.status,
                 retry_after: error.facts.retry_after,
-                redirect: watch.redirect(error.facts.answered.as_deref()),
+                redirect,
                 nested: error.facts.nested.as_ref(),
                 out_of_time: *out_of_time,
             },
@@ -203,6 +216,31 @@ impl Held {
             Self::Response { response, .. } => Ok(response),
             Self::Lost(lost) => Err((ErrorKind::Body, lost.into_error())),
             Self::Failure { error, .. } => Err((error.facts.failure.kind, error.source)),
+        }
+    }
+}
+
+/// Whether somebody must look at the body, and how many bytes are held for that.
+struct Look {
+    seen: bool,
+    buffer: usize,
+}
+
+impl Look {
+    /// A sign of the contract is in all of the body or cannot be found; a classifier takes the beginning.
+    fn at(operation: &Operation, response: &Response, buffer: usize) -> Self {
+        let succeeded = response.status().is_success();
+        let fits = |buffer: usize| response.content_length().is_none_or(|length| length <= buffer as u64);
+        let for_contract = if succeeded { buffer } else { buffer.max(LEAST_SEEN) };
+        if fits(for_contract) && operation.contract_asks_body(response.status(), response.headers()) {
+            return Self {
+                seen: for_contract > 0,
+                buffer: for_contract,
+            };
+        }
+        Self {
+            seen: buffer > 0 && operation.client().classifiers().need_body(),
+            buffer,
         }
     }
 }

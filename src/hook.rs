@@ -39,10 +39,15 @@ impl BeforeAttempt {
     pub(crate) fn prepare(
         &self,
         operation: &Operation,
-        request: Request,
+        mut request: Request,
         number: u32,
         ends: Instant,
     ) -> impl Future<Output = Result<Request, HookFailure>> + Send {
+        // A stream is not shown: what is done to it could not be seen.
+        let stream = match request.body().map(Body::as_bytes) {
+            Some(None) => request.body_mut().take(),
+            _ => None,
+        };
         let body = request.body().and_then(Body::as_bytes).map(<[u8]>::to_vec);
         let prepared = (self.0)(request, number);
         async move {
@@ -51,10 +56,10 @@ impl BeforeAttempt {
                 out_of_time: false,
             };
             let mut request = match timeout_at(ends, prepared).await {
-                Ok(Ok(request)) => request,
+                Ok(Ok(request)) if Instant::now() < ends => request,
                 // As every error that is shown: without the secrets of its URL.
                 Ok(Err(error)) => return Err(failed(AttemptError::from(error).source)),
-                Err(_) => {
+                Ok(Ok(_)) | Err(_) => {
                     return Err(HookFailure {
                         source: out_of_time("before_attempt was not done at the end of the attempt"),
                         out_of_time: true,
@@ -67,9 +72,10 @@ impl BeforeAttempt {
             if request.body().map(Body::as_bytes) != body.as_deref().map(Some) {
                 return Err(failed(Change::Body.into()));
             }
-            if let Some(key) = operation.idempotency_key() {
-                operation.placement().restore(&mut request, key).map_err(failed)?;
+            if stream.is_some() {
+                *request.body_mut() = stream;
             }
+            operation.restore_key(&mut request).map_err(failed)?;
             *request.timeout_mut() = Some(NO_TIMEOUT);
             Ok(request)
         }

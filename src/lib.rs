@@ -92,6 +92,7 @@ mod attempts;
 mod backoff;
 mod body;
 mod budget;
+mod carried;
 mod circuit;
 pub mod classifier;
 mod classify;

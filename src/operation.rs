@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::attempts::{Record, StopReason};
 use crate::body::outgoing::{NoBody, Outgoing};
 use crate::body::read::Mode;
+use crate::carried::Carried;
 use crate::circuit::circuits::Circuits;
 use crate::circuit::name::GroupName;
 use crate::classifier::RequestFacts;
@@ -104,16 +105,28 @@ impl Operation {
                 .as_ref()
                 .map_or_else(|| GroupName::of(request.url()), GroupName::as_ref),
         );
+        // Inside an attempt of another operation, a request that is sent on has that one's key, and a key of its own would be
+        // another one in every attempt.
+        let around = Scope::carried();
+        let carried = around.as_deref().filter(|around| around.is_in(&request));
         let contract = settings.contract.or(contract);
+        let contract = contract.or_else(|| carried?.contract.clone());
         let terms_of_key = contract.as_deref().unwrap_or(&ASSUMED);
-        let placed = placement::place(&mut request, terms_of_key, settings.key);
+        let make = |wanted: bool| match &around {
+            Some(_) => carried?.key.clone(),
+            None => wanted.then(IdempotencyKey::random),
+        };
+        let placed = placement::place(&mut request, terms_of_key, settings.key, make);
         let placed = placed.map_err(|source| refuse(&request, None, source))?;
         let (key, given) = placed.map(|placed| (placed.key, placed.given)).unzip();
+        let known = around.as_deref().zip(key.as_ref());
+        let known = known.and_then(|(around, key)| around.trust_in(key));
         let trust = match given {
+            // Nobody inside knows the key better.
+            Some(_) if terms_of_key.carries_key() && known.is_some() => known,
             Some(given) if terms_of_key.carries_key() => Some(match contract.is_some() || given {
-                // An operation inside an attempt of another has that one's key, and no better knowledge of it.
-                true if !key.as_ref().is_some_and(Scope::assumes) => KeyTrust::Declared,
-                _ => KeyTrust::Assumed,
+                true => KeyTrust::Declared,
+                false => KeyTrust::Assumed,
             }),
             // Where it is not sent it protects nothing.
             _ => None,
@@ -133,14 +146,20 @@ impl Operation {
             *request.timeout_mut() = None;
         }
 
+        // What the contract wrote into it would be lost.
+        if settings.body_factory.is_some() && request.body().is_some_and(|body| body.as_bytes() != Some(b"")) {
+            return Err(refuse(&request, key, Refusal::KeyInBody.into()));
+        }
         let body = Outgoing::of(&mut request, settings.body_factory);
+        let safety = |trust| ReplaySafety::of(request.method(), trust, settings.replay_safe, policy.unknown_retries());
         let terms = Terms {
-            safety: ReplaySafety::of(request.method(), trust, settings.replay_safe, policy.unknown_retries()),
+            safety: safety(trust),
+            safety_unkeyed: safety(None),
             body_replayable: body.is_replayable(),
             keyed: trust.is_some(),
             retention: trust.and_then(|_| terms_of_key.retention()),
         };
-        let assumed = trust == Some(KeyTrust::Assumed) && given == Some(false);
+        let assumed = trust == Some(KeyTrust::Assumed) && given == Some(false) && known.is_none();
         let relies_on_assumption = assumed && terms.safety.unknown && settings.replay_safe.is_none();
         // A caller who forbids repeating a GET says that it does something.
         let safe = request.method().is_safe() && settings.replay_safe != Some(false);
@@ -174,7 +193,9 @@ impl Operation {
     /// As of [`RequestBuilder::send`](crate::RequestBuilder::send). Besides, an error of the kind `Request` if another
     /// `send()` of the operation is under way, or its body is a stream that was sent before.
     pub fn send(&self) -> impl Future<Output = Result<Response, Error>> + Send + '_ {
-        pipeline::run(self, Sender::Inner, |request, _| self.client.transmit(request))
+        pipeline::run(self, self.client.sender(), |request, scope| {
+            self.client.transmit(request, scope)
+        })
     }
 
     /// Sends the operation, each attempt by `send` instead of the inner client: see
@@ -235,8 +256,20 @@ impl Operation {
         self.client.circuits()
     }
 
-    /// Where its key stands.
-    pub(crate) fn placement(&self) -> &Placement {
+    /// Puts the key back where a request of it has lost or changed it.
+    pub(crate) fn restore_key(&self, request: &mut Request) -> Result<(), BoxError> {
+        match &self.key {
+            Some(key) => self.placement().restore(request, key, &self.request),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it has a key that a redirect may drop.
+    pub(crate) fn may_lose_key(&self) -> bool {
+        self.terms.keyed && !self.placement().survives_redirects()
+    }
+
+    fn placement(&self) -> &Placement {
         self.contract.as_deref().unwrap_or(&ASSUMED).placement()
     }
 
@@ -251,10 +284,10 @@ impl Operation {
         self.contract().filter(|_| self.terms.keyed)?.replayed(answer)
     }
 
-    /// Whether somebody must look at the body of an answer with this head.
-    pub(crate) fn looks_at_body(&self, status: StatusCode, headers: &HeaderMap) -> bool {
-        let asks = |contract: &IdempotencyContract| contract.asks_body(status, headers);
-        self.contract().is_some_and(asks) || self.client.classifiers().need_body()
+    /// Whether its contract looks at the body of an answer with this head.
+    pub(crate) fn contract_asks_body(&self, status: StatusCode, headers: &HeaderMap) -> bool {
+        self.contract()
+            .is_some_and(|contract| contract.asks_body(status, headers))
     }
 
     /// Its request as a classifier sees it.
@@ -272,9 +305,9 @@ impl Operation {
         self.relies_on_assumption
     }
 
-    /// Its key, if nobody has said that the service honours it.
-    pub(crate) fn assumed_key(&self) -> Option<&IdempotencyKey> {
-        self.key.as_ref().filter(|_| self.key_trust == Some(KeyTrust::Assumed))
+    /// The request of one of its attempts, for operations inside that attempt.
+    pub(crate) fn carried(&self, request: &Request) -> Carried {
+        Carried::new(request, self.key.clone(), self.key_trust, self.contract.clone())
     }
 
     pub(crate) fn terms(&self) -> Terms {
@@ -393,6 +426,8 @@ enum Refusal {
     Scheme,
     #[error("the name of the circuit is empty")]
     Group,
+    #[error("the contract puts the idempotency key into the body, and body_with makes another one for each attempt")]
+    KeyInBody,
     #[error("the operation is being sent already")]
     Sending,
 }

@@ -38,6 +38,8 @@ pub(crate) struct Evidence {
     safe: bool,
     /// The service is known to honour the key of the operation.
     declared: bool,
+    /// An attempt went on without the key.
+    unkeyed: bool,
     completed: bool,
     unknown: bool,
     /// How many attempts can have acted.
@@ -50,8 +52,8 @@ pub(crate) struct Exhibit {
     pub(crate) delivery: Delivery,
     pub(crate) status: Option<StatusCode>,
     pub(crate) redirect: Redirect,
-    /// The contract says what this refusal means: it is the word of the service, whatever its status.
-    pub(crate) named: bool,
+    /// Whether a refusal speaks for earlier attempts too, where the contract says what it means, whatever its status.
+    pub(crate) settles: Option<bool>,
     /// A classifier of the caller's says that another attempt may be answered otherwise.
     pub(crate) passing: bool,
 }
@@ -61,6 +63,7 @@ impl Evidence {
         Self {
             safe,
             declared,
+            unkeyed: false,
             completed: false,
             unknown: false,
             acted: 0,
@@ -79,9 +82,12 @@ impl Evidence {
             delivery,
             status,
             redirect,
-            named,
+            settles,
             passing,
         } = exhibit;
+        if redirect == Redirect::Unkeyed {
+            self.unkeyed = true;
+        }
         match (delivery, status.map(|status| status.as_u16())) {
             _ if redirect == Redirect::SeeOther => self.confirm(),
             _ if redirect == Redirect::Astray => self.may_have_acted(),
@@ -89,7 +95,9 @@ impl Evidence {
             // Handed over unfollowed: the request went nowhere else.
             (Delivery::Answered, Some(301 | 302 | 307 | 308)) => {}
             (Delivery::Answered | Delivery::Unknown, _) => self.may_have_acted(),
-            (Delivery::Rejected, Some(status)) if self.declared && (named || settles(status) && !passing) => {
+            (Delivery::Rejected, Some(status))
+                if self.is_declared() && settles.unwrap_or(is_final_word(status) && !passing) =>
+            {
                 self.unknown = false;
             }
             (Delivery::NotSent | Delivery::Rejected, _) => {}
@@ -98,8 +106,9 @@ impl Evidence {
 
     /// What an operation of another client, which was one attempt of this one, tried and knows.
     ///
-    /// Each of its attempts counts by what is known *here* of the key: there it looks like the caller's own.
-    pub(crate) fn add_nested(&mut self, attempts: &Attempts) {
+    /// Each of its attempts counts by what is known *here* of the key: there it looks like the caller's own. `delivery` is
+    /// what is made here of all of it.
+    pub(crate) fn add_nested(&mut self, attempts: &Attempts, delivery: Delivery) {
         let unknown = attempts.outcome() == Outcome::Unknown;
         for attempt in attempts {
             // Its answers confirm nothing that they did not confirm there: a redirect may have led astray.
@@ -108,13 +117,14 @@ impl Evidence {
                 delivery: attempt.delivery(),
                 status: attempt.status(),
                 redirect: if astray { Redirect::Astray } else { Redirect::None },
-                named: false,
+                settles: None,
                 passing: false,
             });
         }
         match attempts.outcome() {
             Outcome::Completed => self.completed = true,
             Outcome::Unknown => self.unknown = true,
+            Outcome::NotDone if delivery == Delivery::Unknown => self.unknown = true,
             Outcome::NotDone => {}
         }
     }
@@ -146,14 +156,23 @@ impl Evidence {
 
     /// At most one attempt can have acted, or the service promised to act once for the key.
     pub(crate) const fn exactly_once(&self) -> bool {
-        self.safe || self.declared || self.acted <= 1
+        self.safe || self.is_declared() || self.acted <= 1
+    }
+
+    const fn is_declared(&self) -> bool {
+        self.declared && !self.unkeyed
+    }
+
+    /// Whether the key of the operation was lost on the way of an attempt.
+    pub(crate) const fn is_unkeyed(&self) -> bool {
+        self.unkeyed
     }
 }
 
 /// Whether a refusal under a declared contract also speaks for earlier attempts with the same key.
 ///
 /// The others may come from a gateway that refused before the service looked the key up.
-const fn settles(status: u16) -> bool {
+const fn is_final_word(status: u16) -> bool {
     matches!(status, 400..=499) && !matches!(status, 401 | 403 | 407 | 408 | 409 | 425 | 429)
 }
 
@@ -168,7 +187,7 @@ mod tests {
                 delivery: *delivery,
                 status: StatusCode::from_u16(*status).ok(),
                 redirect: Redirect::None,
-                named: false,
+                settles: None,
                 passing: false,
             });
         }
@@ -250,7 +269,7 @@ mod tests {
             delivery: Answered,
             status: Some(StatusCode::OK),
             redirect: Redirect::Astray,
-            named: false,
+            settles: None,
             passing: false,
         });
         assert_eq!(evidence.outcome(), Outcome::Unknown);
@@ -264,7 +283,7 @@ mod tests {
                 delivery,
                 status,
                 redirect: Redirect::SeeOther,
-                named: false,
+                settles: None,
                 passing: false,
             });
             assert_eq!(evidence.outcome(), Outcome::Completed);

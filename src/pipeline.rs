@@ -1,6 +1,7 @@
 //! The driver: sends, reads, waits and records, as [`crate::decision`] says.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Request, Response};
@@ -11,6 +12,7 @@ use tracing::{Instrument, Span};
 use crate::attempts::{Attempt, Attempts, Record, StopReason};
 use crate::body::discard::discard;
 use crate::body::handed::Flow;
+use crate::body::outgoing::NoBody;
 use crate::body::read::Rules;
 use crate::classifier::Verdict;
 use crate::classify::attempt_error::AttemptError;
@@ -69,18 +71,19 @@ where
         }
         let span = telemetry::attempt_span(operation, run.machine.attempts());
         let ends = after(started, limit);
-        let request = match run.request(limit, ends, &span).await {
-            Ok(request) => request,
+        let (request, sent) = match run.request(started, limit, ends, &span).await {
+            Ok(prepared) => prepared,
             Err(unmade) => {
                 telemetry::record_unmade(&span);
                 return Err(run.without_request(unmade));
             }
         };
-        let (request, watch) = Watch::over(request, operation, sender);
         let rules = run.body_rules(ends);
-        let scope = (sender == Sender::Caller).then(|| run.scope_of_attempt(&rules));
+        // By value: a request that is borrowed here would have its place in the future for good.
+        let (request, scope) = run.scope_of_attempt(request, sender, &rules);
+        let (request, watch) = Watch::over(request, operation, sender);
         // Dropped from here on, the operation may have acted.
-        run.turn.begin(started, run.machine.evidence().with_attempt_under_way());
+        run.turn.begin(sent, run.machine.evidence().with_attempt_under_way());
         run.guard.begin();
         #[cfg(feature = "metrics")]
         metrics::attempt_begins(operation, run.attempts.last());
@@ -118,9 +121,18 @@ struct Run<'a> {
 }
 
 /// Why there is no request to send.
-struct Unmade {
-    source: BoxError,
-    reason: StopReason,
+enum Unmade {
+    Failed { source: BoxError, reason: StopReason },
+    TooLate(StopReason),
+}
+
+impl From<NoBody> for Unmade {
+    fn from(error: NoBody) -> Self {
+        Self::Failed {
+            source: error.into(),
+            reason: StopReason::NotRetryable,
+        }
+    }
 }
 
 impl<'a> Run<'a> {
@@ -151,28 +163,35 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The request of the next attempt, as the caller's hook leaves it. The time that takes is the attempt's, and what it does is
-    /// no attempt yet: nothing has been spent on it, and nothing may have acted.
-    async fn request(&self, limit: Duration, ends: Instant, span: &Span) -> Result<Request, Unmade> {
+    /// The request of the next attempt, as the caller's hook leaves it, and the time when it is sent. The time that the hook takes
+    /// is the attempt's, and what it does is no attempt yet: nothing has been spent on it, and nothing may have acted.
+    async fn request(
+        &mut self,
+        started: Instant,
+        limit: Duration,
+        ends: Instant,
+        span: &Span,
+    ) -> Result<(Request, Instant), Unmade> {
         let operation = self.operation;
-        let unmade = |source: BoxError| Unmade {
-            source,
-            reason: StopReason::NotRetryable,
-        };
-        let request = operation.next_request().map_err(|error| unmade(error.into()))?;
-        let mut request = self.with_scope_headers(request, limit);
+        let mut request = self.with_scope_headers(operation.next_request()?, limit);
+        let mut sent = started;
         if let Some(hook) = operation.client().before_attempt() {
             let number = self.machine.attempts();
             let prepared = span.in_scope(|| hook.prepare(operation, request, number, ends));
-            request = prepared.instrument(span.clone()).await.map_err(|failure| Unmade {
+            // Boxed, so that operations without a hook do not have the size of one.
+            let prepared = Box::pin(prepared.instrument(span.clone())).await;
+            request = prepared.map_err(|failure| Unmade::Failed {
                 reason: match self.machine.ends_at_deadline() && failure.out_of_time {
                     true => StopReason::Deadline,
                     false => StopReason::NotRetryable,
                 },
                 source: failure.source,
             })?;
+            sent = Instant::now();
         }
-        operation.with_stream(request).map_err(|error| unmade(error.into()))
+        let elapsed = sent.duration_since(self.started);
+        self.machine.send(elapsed).map_err(Unmade::TooLate)?;
+        Ok((operation.with_stream(request)?, sent))
     }
 
     fn body_rules(&self, attempt_ends: Instant) -> Rules {
@@ -204,14 +223,19 @@ impl<'a> Run<'a> {
         request
     }
 
-    fn scope_of_attempt(&mut self, rules: &Rules) -> Scope {
-        Scope::of_attempt(Around {
+    /// What is the caller's own runs in the scope of the attempt.
+    fn scope_of_attempt(&mut self, request: Request, sender: Sender, rules: &Rules) -> (Request, Option<Scope>) {
+        if sender == Sender::Inner {
+            return (request, None);
+        }
+        let scope = Scope::of_attempt(Around {
             ends: rules.attempt_ends,
             body_deadline: rules.flow.deadline,
             number: self.scope.number(self.machine.attempts()),
-            assumed_key: self.operation.assumed_key().cloned(),
+            carried: Arc::new(self.operation.carried(&request)),
             counted: self.guard.counted(&self.scope),
-        })
+        });
+        (request, Some(scope))
     }
 
     fn judge(&mut self, held: &Held, watch: &Watch, started: Instant) -> (Attempt, Next) {
@@ -230,7 +254,8 @@ impl<'a> Run<'a> {
             retryable,
             next,
         } = self.machine.judge(elapsed, &ending, verdict, random);
-        self.replayed = held.as_answer().and_then(|answer| operation.replayed(&answer));
+        let answer = held.as_answer(ending.redirect());
+        self.replayed = answer.and_then(|answer| operation.replayed(&answer));
         self.turn.leave(self.machine.evidence());
         self.guard.record(held.health(), now);
         self.nested_circuit = ending.nested().and_then(Attempts::circuit).map(str::to_owned);
@@ -323,8 +348,11 @@ impl<'a> Run<'a> {
     }
 
     /// The next attempt has no request to send: that is the failure, and the status before it stays with the error.
-    fn without_request(self, Unmade { source, reason }: Unmade) -> Error {
-        self.error(ErrorKind::Request, reason, Some(source))
+    fn without_request(self, unmade: Unmade) -> Error {
+        match unmade {
+            Unmade::Failed { source, reason } => self.error(ErrorKind::Request, reason, Some(source)),
+            Unmade::TooLate(reason) => self.too_late(reason),
+        }
     }
 
     fn error(self, kind: ErrorKind, reason: StopReason, source: Option<BoxError>) -> Error {
@@ -340,6 +368,7 @@ impl<'a> Run<'a> {
             stop_reason,
             outcome: evidence.outcome(),
             exactly_once: evidence.exactly_once(),
+            watched: self.operation.is_unprotected(),
             elapsed: self.started.elapsed(),
             key: self.operation.idempotency_key().cloned(),
             replayed: self.replayed,

@@ -19,6 +19,8 @@ pub(crate) enum Redirect {
     None,
     /// A 303: the service acted, and the answer is that of what it pointed to.
     SeeOther,
+    /// The same request was sent on, but without its key: that stood where no redirect takes it along.
+    Unkeyed,
     /// The answer is another request's, and this one may have acted.
     Astray,
 }

@@ -77,7 +77,7 @@ fn foreign(status: StatusCode) -> Attempts {
         },
         status: Some(status),
         redirect: Redirect::None,
-        named: false,
+        settles: None,
         passing: false,
     });
     Record::without_attempts(None, StopReason::NotRetryable, evidence, None)

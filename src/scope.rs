@@ -40,8 +40,8 @@ use tokio::task::futures::TaskLocalFuture;
 use tokio::task_local;
 use tokio::time::Instant;
 
+use crate::carried::Carried;
 use crate::guard::Counted;
-use crate::idempotency::key::IdempotencyKey;
 
 /// The header with the number of the attempt, from 1.
 pub const ATTEMPT: HeaderName = HeaderName::from_static("steadfast-attempt");
@@ -77,10 +77,16 @@ pub(crate) struct Around {
     pub(crate) body_deadline: Option<Instant>,
     /// The number of the attempt.
     pub(crate) number: u32,
-    /// The key of its operation, if that it is honoured is only assumed.
-    pub(crate) assumed_key: Option<IdempotencyKey>,
+    /// Its request, which an operation inside may send on.
+    pub(crate) carried: Arc<Carried>,
     /// What the guards of its operation count.
     pub(crate) counted: Weak<Counted>,
+}
+
+impl Around {
+    fn is_under_way(&self) -> bool {
+        self.counted.strong_count() > 0
+    }
 }
 
 /// Runs a future whose operations, and the bodies they hand over, are over at the deadline. One that has passed lets no attempt
@@ -161,10 +167,13 @@ impl Scope {
         self.body_deadline
     }
 
-    /// Whether this is the key of the operation around, and that operation only assumes that it is honoured.
-    pub(crate) fn assumes(key: &IdempotencyKey) -> bool {
-        let assumed = |scope: &Self| scope.around.as_ref()?.assumed_key.clone();
-        SCOPE.try_with(assumed).ok().flatten().as_ref() == Some(key)
+    /// The request of the attempt that is under way around the running task.
+    pub(crate) fn carried() -> Option<Arc<Carried>> {
+        let carried = |scope: &Self| {
+            let around = scope.around.as_ref().filter(|around| around.is_under_way())?;
+            Some(Arc::clone(&around.carried))
+        };
+        SCOPE.try_with(carried).ok().flatten()
     }
 
     /// The number of an attempt as its service is told it: those of an operation inside an attempt go on from there.
@@ -189,7 +198,7 @@ impl Scope {
             body_deadline: earlier(self.body_deadline, body_deadline),
             without_retries: self.without_retries || without_retries,
             // An attempt that is over has nothing on its books, and must not hide the one that is under way.
-            around: self.around.filter(|own| own.counted.strong_count() > 0).or(around),
+            around: self.around.filter(Around::is_under_way).or(around),
         }
     }
 }

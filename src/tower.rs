@@ -27,8 +27,9 @@
 //! # Errors of tower's layers
 //!
 //! `Elapsed` of a timeout is an [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) after which nobody knows whether the
-//! server acted. `Overloaded` of a load shed was not sent and is repeated. Both are recognised inside other errors too.
-//! Those of other layers are the kind `Other`, and final.
+//! server acted. `Overloaded` of a load shed was not sent and is repeated. Both are recognised inside other errors too,
+//! but there an `Overloaded` may be that of another request, and no longer proves that a write was not sent. Those of
+//! other layers are the kind `Other`, and final.
 //!
 //! # Retry layers
 //!

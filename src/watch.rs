@@ -2,6 +2,7 @@
 
 use reqwest::{Request, Url};
 
+use crate::attempts::Attempts;
 use crate::body::touch::Touch;
 use crate::classify::attempt_error::Facts;
 use crate::held::Held;
@@ -39,7 +40,10 @@ impl<'a> Watch<'a> {
     pub(crate) fn redirect(&self, answered: Option<&Url>) -> Redirect {
         let Self { operation, trail, .. } = self;
         match (trail, answered) {
-            (Some(trail), _) => trail.redirect(),
+            (Some(trail), _) => match trail.redirect() {
+                Redirect::None if trail.was_followed() && operation.may_lose_key() => Redirect::Unkeyed,
+                redirect => redirect,
+            },
             (None, Some(answered)) if !operation.is_safe() => Redirect::seen(self.url(), answered),
             (None, _) => Redirect::None,
         }
@@ -71,20 +75,23 @@ impl<'a> Watch<'a> {
                 failure,
                 answered,
                 nested,
+                hearsay,
                 stated,
                 ..
             } = &mut error.facts;
             // Who was told what became of the request need not look for signs of it.
-            let told = *stated || nested.is_some();
+            let told = *stated || nested.as_ref().is_some_and(Attempts::watched);
             let touched = self.touch.as_ref().filter(|_| !told).map(Touch::touched);
-            if let Some(touched) = touched {
-                *failure = failure.watched(touched, self.sender == Sender::Inner);
+            match touched {
+                Some(touched) => *failure = failure.watched(touched, self.sender == Sender::Inner),
+                None if *hearsay => *failure = failure.after_another(),
+                None => {}
             }
             let followed = self.trail.as_ref().map(Trail::was_followed);
             match (followed, touched) {
-                (Some(true), _) => *failure = failure.after_redirect(),
+                (Some(true), _) => *failure = failure.after_another(),
                 (Some(false), Some(touched)) => *failure = failure.unredirected(touched),
-                _ if self.redirect(answered.as_deref()) != Redirect::None => *failure = failure.after_redirect(),
+                _ if self.redirect(answered.as_deref()) != Redirect::None => *failure = failure.after_another(),
                 _ => {}
             }
         }

@@ -84,7 +84,8 @@ pub enum Verdict {
     /// repeated only if the operation is replay-safe.
     Retry,
     /// The service did not act, and another attempt may end differently: it is made whatever the method. Of an attempt that the
-    /// service confirmed, or whose answer came after a redirect, it is taken for [`Retry`](Verdict::Retry).
+    /// service confirmed, whose answer was lost or late, or came after a redirect, it is taken for [`Retry`](Verdict::Retry):
+    /// nobody can know it then.
     Rejected,
     /// No other attempt would end differently.
     Final,

@@ -10,7 +10,7 @@ use reqwest::Url;
 
 use super::failure::{self, Failure};
 use super::{Delivery, Finding};
-use crate::attempts::{Attempts, StopReason};
+use crate::attempts::Attempts;
 use crate::error::{BoxError, Error, ErrorKind, causes};
 use crate::outcome::Outcome;
 use crate::redacted::Redacted;
@@ -22,6 +22,10 @@ use crate::redacted::Redacted;
 /// others, and so are two errors of layers under the feature `tower`; what is not has the kind `Other`, the delivery
 /// `Unknown`, and is final. [`not_sent`](AttemptError::not_sent) and [`unknown`](AttemptError::unknown) say it
 /// explicitly.
+///
+/// Of an error that names no request, such as an `io::Error`, nobody knows whose it is. Where a sender gives it as it is, it
+/// is taken for that of the request; where it is the cause of another error, or comes from a middleware, it no longer proves
+/// that a write was not sent. A sender that makes other requests beside the one it was given says itself what became of that.
 ///
 /// A sender should give a response with a failing status as it is, and not make it an error by `error_for_status`: that
 /// drops its headers, `Retry-After` among them, and its body.
@@ -43,6 +47,8 @@ pub(crate) struct Facts {
     pub(crate) nested: Option<Attempts>,
     /// The request it is about, where that is known: method and URL, or the URL alone, as errors show them.
     pub(crate) about: Option<String>,
+    /// Found inside an error of somebody between, and about no request that is known: it may be that of another one.
+    pub(crate) hearsay: bool,
     /// The sender said what became of the request: no sign of ours speaks against that.
     pub(crate) stated: bool,
 }
@@ -56,6 +62,7 @@ impl From<Failure> for Facts {
             retry_after: None,
             nested: None,
             about: None,
+            hearsay: false,
             stated: false,
         }
     }
@@ -64,7 +71,7 @@ impl From<Failure> for Facts {
 impl Facts {
     /// Those of the first error that is recognised, the outermost first; of an `io::Error` the innermost.
     fn within(error: &(dyn StdError + 'static)) -> Self {
-        let found = causes(error).find_map(|cause| {
+        let found = causes(error).enumerate().find_map(|(depth, cause)| {
             if let Some(error) = cause.downcast_ref::<AttemptError>() {
                 Some(error.facts.clone())
             } else if let Some(error) = cause.downcast_ref::<Error>() {
@@ -72,10 +79,16 @@ impl Facts {
             } else if let Some(error) = cause.downcast_ref() {
                 Some(Self::of_reqwest(error))
             } else {
-                failure::of_layer(cause).map(Self::from)
+                failure::of_layer(cause).map(|failure| Self {
+                    hearsay: depth > 0,
+                    ..failure.into()
+                })
             }
         });
-        found.unwrap_or_else(|| failure::of_inner_io(error).into())
+        found.unwrap_or_else(|| Self {
+            hearsay: !failure::is_io(error),
+            ..failure::of_inner_io(error).into()
+        })
     }
 
     fn of_reqwest(error: &reqwest::Error) -> Self {
@@ -107,10 +120,7 @@ impl Facts {
             Outcome::NotDone if has(Delivery::Rejected) => Delivery::Rejected,
             Outcome::NotDone => Delivery::NotSent,
         };
-        let retry = !matches!(
-            error.stop_reason(),
-            StopReason::Done | StopReason::NotRetryable | StopReason::KeyConflict
-        );
+        let retry = !error.stop_reason().is_final();
         let answered = error.response().map(|response| Box::new(response.url().clone()));
         Self {
             status: error.status(),
@@ -120,6 +130,12 @@ impl Facts {
             answered,
             ..Failure::new(error.kind(), Finding { delivery, retry }).into()
         }
+    }
+
+    /// Whether nobody says whose they are.
+    #[cfg(feature = "middleware")]
+    fn names_no_request(&self) -> bool {
+        !self.stated && self.about.is_none() && self.answered.is_none() && self.nested.is_none()
     }
 
     /// Whether they are of another request than this one: a sender may make more than one.
@@ -228,15 +244,19 @@ impl From<reqwest_middleware::Error> for AttemptError {
             reqwest_middleware::Error::Reqwest(error) => error.into(),
             // The plain conversion to a box hides the type of the error from us and from who reads the sources.
             reqwest_middleware::Error::Middleware(error) => {
-                error.reallocate_into_boxed_dyn_error_without_backtrace().into()
+                let mut error = Self::from(error.reallocate_into_boxed_dyn_error_without_backtrace());
+                // It had the request in its hands, before and after.
+                error.facts.hearsay |= error.facts.names_no_request();
+                error
             }
         }
     }
 }
 
-/// An error that is kept but not shown, because a `reqwest::Error` inside it would print the URL with its query.
+/// An error that is kept but not shown, because it would print a URL with its query: a `reqwest::Error`, or one that speaks in
+/// the words of a `reqwest::Error` inside and does not name it as its cause.
 ///
-/// The causes below that one can be read as ever.
+/// The causes below can be read as ever.
 pub(crate) struct Withheld {
     kind: ErrorKind,
     error: BoxError,
@@ -250,9 +270,21 @@ impl Withheld {
         Box::new(Self { kind, error })
     }
 
-    fn last_with_url<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a reqwest::Error> {
-        let inner = causes(error).filter_map(|cause| cause.downcast_ref::<reqwest::Error>());
-        inner.filter(|error| error.url().is_some()).last()
+    fn last_with_url<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+        causes(error).filter(|cause| shows_url(*cause)).last()
+    }
+}
+
+/// Whether an error would show a URL with more than origin and path.
+fn shows_url(error: &(dyn StdError + 'static)) -> bool {
+    match error.downcast_ref::<reqwest::Error>() {
+        Some(error) => error.url().is_some(),
+        // Shown without it, both of ours, and looked at already.
+        None if error.is::<Error>() || error.is::<AttemptError>() || error.is::<Withheld>() => false,
+        None => format!("{error} {error:?}").split("://").skip(1).any(|behind| {
+            let mut url = behind.chars().take_while(|character| !character.is_whitespace());
+            url.any(|character| matches!(character, '?' | '@'))
+        }),
     }
 }
 

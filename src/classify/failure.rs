@@ -27,8 +27,9 @@ impl Failure {
 
     pub(super) const UNRECOGNISED: Self = Self::last(ErrorKind::Other, Delivery::Unknown);
 
-    /// What is left of it after a redirect: neither a failure nor a refusal speaks for the request before that.
-    pub(crate) fn after_redirect(mut self) -> Self {
+    /// What is left of it where it may be another request's, as after a redirect: neither a failure nor a refusal speaks for the
+    /// one before that.
+    pub(crate) fn after_another(mut self) -> Self {
         if let Delivery::NotSent | Delivery::Rejected = self.finding.delivery {
             self.finding.delivery = Delivery::Unknown;
         }
@@ -221,6 +222,12 @@ pub(super) fn of_layer(error: &(dyn StdError + 'static)) -> Option<Failure> {
 #[cfg(not(feature = "tower"))]
 pub(super) fn of_layer(_: &(dyn StdError + 'static)) -> Option<Failure> {
     None
+}
+
+/// Whether the innermost `io::Error` is the error itself, and not one that another error has as its cause.
+pub(super) fn is_io(error: &(dyn StdError + 'static)) -> bool {
+    let is_io = |cause: &&(dyn StdError + 'static)| cause.is::<io::Error>();
+    causes(error).take_while(is_io).count() == causes(error).filter(is_io).count()
 }
 
 /// What an `io::Error` inside another error says, if there is one that is recognised.

@@ -6,20 +6,23 @@ use proptest::prelude::*;
 use crate::backoff::Backoff;
 use crate::policy::PolicyBuilder;
 
+const NEVER: ReplaySafety = ReplaySafety {
+    answered: false,
+    unknown: false,
+};
 const ANY: Terms = Terms {
     safety: ReplaySafety {
         answered: true,
         unknown: true,
     },
+    safety_unkeyed: NEVER,
     body_replayable: true,
     keyed: true,
     retention: None,
 };
 const UNSAFE: Terms = Terms {
-    safety: ReplaySafety {
-        answered: false,
-        unknown: false,
-    },
+    safety: NEVER,
+    safety_unkeyed: NEVER,
     body_replayable: true,
     keyed: false,
     retention: None,
@@ -60,6 +63,7 @@ fn body_lost(out_of_time: bool) -> Ending<'static> {
         status: StatusCode::OK,
         redirect: Redirect::None,
         nested: None,
+        meaning: None,
         out_of_time,
     }
 }
@@ -206,6 +210,7 @@ fn the_lost_body_of_another_request_leaves_this_one_unknown() {
         status: StatusCode::OK,
         redirect: Redirect::Astray,
         nested: None,
+        meaning: None,
         out_of_time: false,
     };
     let next = after_first(&policy, terms, Duration::ZERO, &ending);
@@ -412,12 +417,14 @@ fn a_stored_failure_is_final_and_leaves_the_outcome_open() {
     assert_eq!((judgement.delivery, outcome), (Delivery::Unknown, Outcome::Unknown));
 }
 
-// R56: named by the contract, even a 409 settles what came before.
+// R56: what took the key from this attempt may have taken it from an earlier one, which then acted.
 #[test]
-fn a_missing_key_is_final_and_nothing_was_done() {
-    let (judgement, outcome) = after_unknown(&meaning(409, Meaning::Missing), Verdict::Default);
-    assert_eq!(judgement.next, Next::Stop(StopReason::NotRetryable));
-    assert_eq!((judgement.delivery, outcome), (Delivery::Rejected, Outcome::NotDone));
+fn a_missing_key_is_final_and_settles_nothing_before() {
+    for status in [400, 409] {
+        let (judgement, outcome) = after_unknown(&meaning(status, Meaning::Missing), Verdict::Default);
+        assert_eq!(judgement.next, Next::Stop(StopReason::NotRetryable));
+        assert_eq!((judgement.delivery, outcome), (Delivery::Rejected, Outcome::Unknown));
+    }
 }
 
 #[test]
@@ -487,8 +494,9 @@ fn no_attempt_is_begun_once_the_key_may_be_forgotten() {
     let policy = policy(Policy::builder().backoff(Backoff::constant(secs(2))));
     let unknown = unknown_failure(false);
     let mut machine = Machine::new(&policy, terms, NOTHING_KNOWN);
-    machine.begin(secs(1)).unwrap();
-    // It counts from the first attempt, at 1 s, to 6 s.
+    machine.begin(millis(500)).unwrap();
+    machine.send(secs(1)).unwrap();
+    // It counts from the first request, at 1 s, to 6 s.
     let next = machine.judge(millis(3_999), &unknown, |_| Verdict::Default, || 0).next;
     assert_eq!(next, Next::Retry(secs(2)));
     let next = machine.judge(secs(4), &unknown, |_| Verdict::Default, || 0).next;
@@ -500,6 +508,44 @@ fn no_attempt_is_begun_once_the_key_may_be_forgotten() {
     assert!(later.begin(millis(999)).is_ok());
     let mut too_late = Machine::new(&policy, terms, NOTHING_KNOWN).remembered_for(Some(Duration::ZERO));
     assert_eq!(too_late.begin(Duration::ZERO), Err(StopReason::Retention));
+}
+
+#[test]
+fn a_request_that_is_ready_too_late_is_not_sent() {
+    let policy = policy(Policy::builder().deadline(secs(9)));
+    let terms = Terms {
+        retention: Some(secs(5)),
+        ..ANY
+    };
+    let mut machine = Machine::new(&policy, terms, NOTHING_KNOWN);
+    machine.begin(Duration::ZERO).unwrap();
+    // Nothing was sent before, so there is nothing to be forgotten.
+    assert_eq!(machine.send(millis(8_990)), Ok(()));
+    assert_eq!(machine.send(millis(8_991)), Err(StopReason::Deadline));
+    let mut machine = Machine::new(&policy, terms, NOTHING_KNOWN);
+    machine.begin(Duration::ZERO).unwrap();
+    machine.send(secs(1)).unwrap();
+    machine.begin(secs(5)).unwrap();
+    assert_eq!(machine.send(millis(5_999)), Ok(()));
+    assert_eq!(machine.send(secs(6)), Err(StopReason::Retention));
+}
+
+// R43
+#[test]
+fn a_request_that_lost_its_key_on_its_way_is_not_repeated() {
+    let policy = policy(Policy::builder());
+    let failed = |redirect| Ending::Failure {
+        finding: Finding::retry(Delivery::Unknown),
+        status: None,
+        retry_after: None,
+        redirect,
+        nested: None,
+        out_of_time: false,
+    };
+    let next = after_first(&policy, ANY, Duration::ZERO, &failed(Redirect::None));
+    assert!(matches!(next, Next::Retry(_)));
+    let next = after_first(&policy, ANY, Duration::ZERO, &failed(Redirect::Unkeyed));
+    assert_eq!(next, Next::Stop(StopReason::NotReplaySafe));
 }
 
 #[test]
@@ -534,6 +580,7 @@ fn any_ending() -> impl Strategy<Value = Ending<'static>> {
     let redirect = prop_oneof![
         4 => Just(Redirect::None),
         1 => Just(Redirect::SeeOther),
+        1 => Just(Redirect::Unkeyed),
         1 => Just(Redirect::Astray),
     ];
     prop_oneof![
@@ -546,7 +593,13 @@ fn any_ending() -> impl Strategy<Value = Ending<'static>> {
                 meaning,
             }
         }),
-        any::<bool>().prop_map(body_lost),
+        (any::<bool>(), any_meaning()).prop_map(|(out_of_time, meaning)| Ending::BodyLost {
+            status: StatusCode::OK,
+            redirect: Redirect::None,
+            nested: None,
+            meaning,
+            out_of_time,
+        }),
         (delivery, any::<bool>(), any::<bool>()).prop_map(|(delivery, retry, out_of_time)| {
             Ending::Failure {
                 finding: Finding { delivery, retry },
@@ -588,6 +641,7 @@ fn any_terms() -> impl Strategy<Value = Terms> {
     let retention = prop::option::of((0..20_000_u64).prop_map(millis));
     (any::<[bool; 4]>(), retention).prop_map(|([answered, unknown, body_replayable, keyed], retention)| Terms {
         safety: ReplaySafety { answered, unknown },
+        safety_unkeyed: NEVER,
         body_replayable,
         keyed,
         retention,
@@ -603,22 +657,38 @@ proptest! {
         terms in any_terms(),
         max_attempts in 1..6_u32,
         deadline in 10..20_000_u64,
-        script in proptest::collection::vec((any_ending(), any_verdict(), 0.0..=1.0, any::<u64>()), 6),
+        script in proptest::collection::vec(
+            (any_ending(), any_verdict(), 0.0..=1.0, 0.0..=1.0, any::<u64>()),
+            6,
+        ),
     ) {
         let deadline = millis(deadline);
         let policy = policy(Policy::builder().deadline(deadline).max_attempts(max_attempts));
         let mut machine = Machine::new(&policy, terms, NOTHING_KNOWN);
         let mut elapsed = Duration::ZERO;
+        let mut first_sent = None;
+        let mut unkeyed = false;
         let mut stopped = None;
-        for (ending, verdict, share, random) in script {
+        for (ending, verdict, hook, share, random) in script {
             let Ok(limit) = machine.begin(elapsed) else {
                 stopped = Some(StopReason::Deadline);
                 break;
             };
             prop_assert!(elapsed + limit <= deadline && limit <= policy.attempt_timeout());
             prop_assert!(limit >= policy.min_attempt_time());
-            prop_assert!(elapsed.is_zero() || terms.retention.is_none_or(|retention| elapsed < retention));
-            elapsed += limit.mul_f64(share);
+            // What a hook takes is the attempt's.
+            let ends = elapsed + limit;
+            elapsed += limit.mul_f64(hook);
+            if let Err(reason) = machine.send(elapsed) {
+                stopped = Some(reason);
+                break;
+            }
+            prop_assert!(ends < deadline || ends - elapsed >= policy.min_attempt_time());
+            let since = elapsed - *first_sent.get_or_insert(elapsed);
+            prop_assert!(since.is_zero() || terms.retention.is_none_or(|retention| since < retention));
+            elapsed += (ends - elapsed).mul_f64(share);
+            unkeyed |= ending.redirect() == Redirect::Unkeyed;
+            let safety = if unkeyed { terms.safety_unkeyed } else { terms.safety };
             let judgement = machine.judge(elapsed, &ending, |_| verdict, || random);
             match judgement.next {
                 Next::Stop(reason) => {
@@ -630,8 +700,8 @@ proptest! {
                     prop_assert!(elapsed + wait < deadline);
                     prop_assert!(terms.body_replayable && verdict != Verdict::Final);
                     prop_assert!(ending.meaning() != Some(Meaning::Mismatch));
-                    prop_assert!(terms.safety.unknown || judgement.delivery != Delivery::Unknown);
-                    prop_assert!(terms.safety.answered || judgement.delivery != Delivery::Answered);
+                    prop_assert!(safety.unknown || judgement.delivery != Delivery::Unknown);
+                    prop_assert!(safety.answered || judgement.delivery != Delivery::Answered);
                     elapsed += wait;
                 }
             }

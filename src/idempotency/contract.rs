@@ -237,7 +237,8 @@ impl IdempotencyContract {
         self
     }
 
-    /// What the service says where it misses a key. That is final, and the word of the service that it did nothing (R56).
+    /// What the service says where it misses a key. That is final, and the word of the service that it did nothing (R56); not
+    /// on earlier attempts of the operation, whose key may have been lost on the same way.
     pub fn with_missing(mut self, sign: Sign) -> Self {
         self.missing.push(sign);
         self

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::Uri;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Body, Method, Request};
+use reqwest::{Body, Method, Request, Url};
 
 use super::contract::IdempotencyContract;
 use super::key::{IdempotencyKey, KeyError, KeyErrorKind};
@@ -83,9 +83,9 @@ impl Placement {
         let body = request.body().and_then(Body::as_bytes).unwrap_or_default();
         let text = match self {
             Self::Header { name, quoted } => in_header(request.headers(), name, *quoted)?,
-            // A body that is no JSON has no key, and whether it needs one is not asked here.
+            // A body without a place for a key has none, and whether it needs one is not asked here.
             Self::Body(pointer) => match pointer.read(body) {
-                Err(KeyErrorKind::NoJsonBody | KeyErrorKind::NoObject { .. }) => None,
+                Err(KeyErrorKind::NoJsonBody | KeyErrorKind::NoObject { .. } | KeyErrorKind::NoText) => None,
                 read => read?,
             },
             Self::Query(name) => in_query(request.url().query(), name)?,
@@ -136,22 +136,52 @@ impl Placement {
         }
     }
 
-    /// Writes the key of an operation again where a request of it has lost or changed it.
-    pub(crate) fn restore(&self, request: &mut Request, key: &IdempotencyKey) -> Result<(), BoxError> {
-        if matches!(self, Self::None) || matches!(self.read_own(request), Ok(Some(ref found)) if found == key) {
-            return Ok(());
+    /// Writes the key of an operation again where a request of it has lost or changed it. `original` is the request of the
+    /// operation, which has it.
+    pub(crate) fn restore(
+        &self,
+        request: &mut Request,
+        key: &IdempotencyKey,
+        original: &Request,
+    ) -> Result<(), BoxError> {
+        match self {
+            Self::Header { name, .. } => {
+                let own = original.headers().get_all(name);
+                if request.headers().get_all(name) != own {
+                    let own: Vec<_> = own.iter().cloned().collect();
+                    request.headers_mut().remove(name);
+                    for value in own {
+                        request.headers_mut().append(name, value);
+                    }
+                }
+                Ok(())
+            }
+            Self::None => Ok(()),
+            _ if matches!(self.read_own(request), Ok(Some(ref found)) if found == key) => Ok(()),
+            Self::Query(_) => {
+                *request.url_mut() = self.url_without_key(request.url());
+                self.write(request, key)
+            }
+            Self::Body(_) | Self::Custom(_) => self.write(request, key),
         }
-        if let Self::Query(name) = self {
-            let others = |(other, _): &(Cow<'_, str>, Cow<'_, str>)| other != name;
-            let kept: Vec<_> = request.url().query_pairs().filter(others).map(into_owned).collect();
-            request.url_mut().query_pairs_mut().clear().extend_pairs(kept);
-        }
-        self.write(request, key)
     }
-}
 
-fn into_owned((name, value): (Cow<'_, str>, Cow<'_, str>)) -> (String, String) {
-    (name.into_owned(), value.into_owned())
+    /// The URL without the key, where that stands in the query. Every byte of the other parameters stays: a signature may cover
+    /// them.
+    pub(crate) fn url_without_key(&self, url: &Url) -> Url {
+        let mut url = url.clone();
+        if let (Self::Query(name), Some(query)) = (self, url.query()) {
+            let is_other = |pair: &&str| form_urlencoded::parse(pair.as_bytes()).all(|(other, _)| other != **name);
+            let kept = query.split('&').filter(is_other).collect::<Vec<_>>().join("&");
+            url.set_query(Some(&*kept).filter(|kept| !kept.is_empty()));
+        }
+        url
+    }
+
+    /// Whether a redirect that leaves method and body as they are takes the key along. Of a custom place nobody knows.
+    pub(crate) fn survives_redirects(&self) -> bool {
+        !matches!(self, Self::Query(_) | Self::Custom(_))
+    }
 }
 
 /// What the caller said about the key of one request.
@@ -174,12 +204,13 @@ pub(crate) struct Placed {
 
 /// Writes the key of an operation into its request, once, before the first attempt (R12).
 ///
-/// The caller's key wins, whether it was given to the builder or stands in the request; a key is made only where there is none
-/// and the method is POST or PATCH (R43). What the caller wrote is sent as it is.
+/// The caller's key wins, whether it was given to the builder or stands in the request; where there is none, `make` is asked
+/// for one, and told whether the method is one that wants it: POST or PATCH (R43). What the caller wrote is sent as it is.
 pub(crate) fn place(
     request: &mut Request,
     contract: &IdempotencyContract,
     choice: KeyChoice,
+    make: impl FnOnce(bool) -> Option<IdempotencyKey>,
 ) -> Result<Option<Placed>, BoxError> {
     let placement = contract.placement();
     placement.conceal(request);
@@ -194,8 +225,11 @@ pub(crate) fn place(
             return Ok(Some(Placed { key, given: true }));
         }
         (KeyChoice::Given(key), None) => (key, true),
-        (KeyChoice::ByMethod, None) if wanted => (IdempotencyKey::random(), false),
-        (KeyChoice::Without | KeyChoice::ByMethod, None) => return Ok(None),
+        (KeyChoice::ByMethod, None) => match make(wanted) {
+            Some(key) => (key, false),
+            None => return Ok(None),
+        },
+        (KeyChoice::Without, None) => return Ok(None),
     };
     contract.check(&key)?;
     placement.write(request, &key)?;

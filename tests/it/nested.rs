@@ -178,8 +178,10 @@ async fn an_inner_error_is_recognised_in_what_wraps_it() {
 async fn a_refusal_after_an_inner_attempt_that_may_have_acted_is_not_repeated_without_protection() {
     for first in [answer(500), answer(200).announced(9, [Part::Cut(UnexpectedEof)])] {
         let transport = Transport::new([first, answer(429)]);
-        let inner = client(no_backoff().max_attempts(2));
-        let attempt = |_| elsewhere(inner.post(URL).send_with(transport.send()));
+        let attempt = |_| {
+            let send = transport.send();
+            elsewhere(async { client(no_backoff().max_attempts(2)).post(URL).send_with(send).await })
+        };
         let request = client(no_backoff()).post(URL).without_idempotency_key();
         let response = request.send_with(attempt).await.unwrap();
         assert_eq!(transport.seen().len(), 2);
