@@ -289,11 +289,12 @@ impl<'a> Machine<'a> {
                 ..
             } => {
                 let may_be_in_progress = meaning.is_none() && self.terms.keyed && self.evidence.is_open();
-                let told = nested.and_then(|attempts| told(attempts, status));
-                match told {
-                    // What only this operation knows: an earlier attempt of its own.
-                    Some(finding) if status != StatusCode::CONFLICT || !may_be_in_progress => finding,
-                    _ => status::finding(
+                // Of an earlier attempt of its own only this operation knows.
+                let is_guessed = status == StatusCode::CONFLICT && may_be_in_progress;
+                let told = nested.filter(|told| !is_guessed || told.stop_reason() == StopReason::KeyConflict);
+                match told.and_then(|attempts| told_by(attempts, status)) {
+                    Some(finding) => finding,
+                    None => status::finding(
                         status,
                         Circumstances {
                             asks_to_wait: retry_after.is_some(),
@@ -408,7 +409,7 @@ impl<'a> Machine<'a> {
 }
 
 /// What a nested client made of the answer that it gives, by its own contract and classifiers.
-fn told(attempts: &Attempts, status: StatusCode) -> Option<Finding> {
+fn told_by(attempts: &Attempts, status: StatusCode) -> Option<Finding> {
     let last = attempts.last().filter(|last| last.status() == Some(status))?;
     let delivery = match (last.delivery(), attempts.outcome()) {
         (Delivery::Rejected, Outcome::Unknown | Outcome::Completed) => Delivery::Unknown,

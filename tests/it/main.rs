@@ -10,6 +10,7 @@
 
 mod bodies_loop;
 mod budget;
+mod carried;
 mod circuit;
 mod classifiers;
 #[cfg(feature = "serde")]
