@@ -9,11 +9,13 @@ use reqwest::header::HeaderName;
 use reqwest::{Method, Response, StatusCode};
 use steadfast::classifier::{BareUnavailable, RetryStatuses, ShouldRetry, by_body};
 use steadfast::{
-    AttemptFacts, Classifier, Client, Delivery, ErrorKind, Outcome, RequestFacts, ResponseExt, RetryBudget, StopReason,
-    Verdict,
+    AttemptFacts, Classifier, Client, Delivery, ErrorKind, Outcome, RequestBuilder, RequestFacts, ResponseExt,
+    RetryBudget, StopReason, Verdict,
 };
 
-use crate::transport::{Part, Step, Transport, URL, answer, data, fail, fail_with, millis, no_backoff, pause, secs};
+use crate::transport::{
+    Part, Step, Transport, URL, answer, data, fail, fail_with, hang, millis, no_backoff, pause, secs,
+};
 
 fn client(classifiers: Vec<Box<dyn Classifier>>) -> Client {
     struct Boxed(Box<dyn Classifier>);
@@ -331,4 +333,34 @@ async fn what_a_classifier_has_repeated_fills_no_budget() {
         [StopReason::MaxAttempts, StopReason::MaxAttempts, StopReason::Budget]
     );
     assert_eq!(asked.load(Relaxed) as usize, transport.seen().len());
+}
+
+// R10: where nothing was heard, nobody knows that nothing was done.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_no_refusal_whatever_a_classifier_says() {
+    let client = one(|_: &RequestFacts<'_>, _: &AttemptFacts<'_>| Verdict::Rejected);
+    for lost in [hang(), fail(ConnectionReset)] {
+        let transport = Transport::new([lost]);
+        let request = client.post(URL).without_idempotency_key();
+        let error = request.send_with(transport.send()).await.unwrap_err();
+        assert_eq!(
+            (error.stop_reason(), error.outcome()),
+            (StopReason::NotReplaySafe, Outcome::Unknown)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_is_buffered_there_is_no_body_to_look_at() {
+    let client = one(by_body(|_, _, _| panic!("there is no body")));
+    for mode in [RequestBuilder::buffered, |request| request] {
+        let request = mode(
+            client
+                .post(URL)
+                .policy(no_backoff().response_buffer(0).build().unwrap()),
+        );
+        let transport = Transport::new([answer(500).body("busy"), answer(200).chunked([data("x")])]);
+        let response = request.send_with(transport.send()).await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "x");
+    }
 }

@@ -329,3 +329,64 @@ async fn the_error_of_a_hook_shows_no_secret() {
     assert!(source.is::<reqwest::Error>());
     assert!(!format!("{error} {error:?} {source} {source:?}").contains("hunter2"));
 }
+
+// R25, D1: the clock goes on while a hook works, also where that never yields.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_its_hook_gives_back_too_late_is_not_sent() {
+    for (takes, kind) in [
+        (millis(1_995), ErrorKind::Deadline),
+        (millis(2_005), ErrorKind::Request),
+    ] {
+        let client = builder(no_backoff().deadline(secs(2)))
+            .before_attempt(move |request, _| async move {
+                tokio::time::advance(takes).await;
+                Ok(request)
+            })
+            .build();
+        let transport = Transport::new([]);
+        let error = client.post(URL).send_with(transport.send()).await.unwrap_err();
+        assert_eq!((error.kind(), error.stop_reason()), (kind, StopReason::Deadline));
+        assert_eq!((error.outcome(), error.attempts().len()), (Outcome::NotDone, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_not_used_up_by_a_hook_that_is_too_late() {
+    let slow = Arc::new(AtomicU32::new(0));
+    let asked = Arc::clone(&slow);
+    let client = builder(no_backoff().deadline(secs(2)))
+        .before_attempt(move |request: Request, _| {
+            let takes = if asked.fetch_add(1, Relaxed) == 0 { 1_995 } else { 0 };
+            async move {
+                tokio::time::advance(millis(takes)).await;
+                Ok(request)
+            }
+        })
+        .build();
+    let request = client.post(URL).body(Body::wrap(String::from("stream")));
+    let operation = request.into_operation().unwrap();
+    let transport = Transport::new([answer(201)]);
+    assert!(operation.send_with(transport.send()).await.is_err());
+    operation.send_with(transport.send()).await.unwrap();
+    assert_eq!(transport.seen()[0].body, "stream");
+}
+
+// D3
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_outlasts_the_retention_of_the_key_sends_nothing() {
+    let client = builder(no_backoff())
+        .before_attempt(|request, _| async {
+            sleep(secs(4)).await;
+            Ok(request)
+        })
+        .idempotency(IdempotencyContract::ietf().with_retention(secs(3)))
+        .build();
+    // It counts from the first request, not from the hook before it.
+    let transport = Transport::new([fail(ConnectionReset)]);
+    let error = client.post(URL).send_with(transport.send()).await.unwrap_err();
+    assert_eq!(
+        (error.stop_reason(), transport.times()),
+        (StopReason::Retention, vec![secs(4)])
+    );
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Reset, Outcome::Unknown));
+}

@@ -15,6 +15,7 @@ mod circuit;
 mod classifiers;
 #[cfg(feature = "serde")]
 mod config;
+mod contract_answers;
 mod contracts;
 mod deadline;
 mod documents;
@@ -24,6 +25,7 @@ mod guard_settings;
 mod herd;
 mod hooks;
 mod hostile;
+mod key_places;
 mod keys;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -170,6 +170,66 @@ async fn an_error_of_a_middleware_client_is_found_in_whatever_wraps_it_and_shows
     }
 }
 
+/// Fails after the request was answered, as a cache does that cannot be reached.
+struct Uncached;
+
+impl Middleware for Uncached {
+    fn handle<'life0, 'life1, 'life2, 'async_trait>(
+        &'life0 self,
+        request: Request,
+        extensions: &'life1 mut Extensions,
+        next: Next<'life2>,
+    ) -> Handled<'async_trait>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        'life2: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async {
+            next.run(request, extensions).await?;
+            let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+            Err(reqwest_middleware::Error::middleware(refused))
+        })
+    }
+}
+
+// middleware, R10: a middleware has connections of its own.
+#[tokio::test]
+async fn a_refusal_that_a_middleware_met_does_not_unmake_what_was_done() {
+    for (call, count) in [(Call::Keyed, 3), (Call::Keyless, 1)] {
+        let server = Server::repeat(Reply::ok("paid")).await;
+        let stack = with(http(), Uncached);
+        let error = send(&stack, call, server.url("/pay")).await.unwrap_err();
+        assert_eq!((error.kind(), error.outcome()), (ErrorKind::Connect, Outcome::Unknown));
+        assert_eq!(server.requests().len(), count, "{call:?}");
+    }
+}
+
+// field 54: an error that speaks in the words of reqwest's, and hides it.
+#[tokio::test]
+async fn a_transparent_error_shows_no_query() {
+    #[derive(Debug, thiserror::Error)]
+    #[error(transparent)]
+    struct Transparent(reqwest::Error);
+
+    let refusing = Refusing::new();
+    let url = format!("http://{}/pay?token=hunter2", refusing.addr());
+    let http = http().build().unwrap();
+    let sending = |request| async {
+        let sent = http.execute(request).await.map_err(Transparent);
+        sent.map_err(Box::<dyn StdError + Send + Sync>::from)
+    };
+    let request = Call::Keyed.to(&client(quick()), url);
+    let error = request.send_with(sending).await.unwrap_err();
+    let texts = sources(&error)
+        .iter()
+        .map(|error| format!("{error} {error:?}"))
+        .collect::<String>();
+    assert!(!format!("{error} {error:?} {texts}").contains("hunter2"), "{texts}");
+    assert!(texts.contains("ConnectionRefused"), "{texts}");
+}
+
 #[cfg(feature = "tower")]
 mod with_tower {
     use super::*;

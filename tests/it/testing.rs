@@ -1,9 +1,10 @@
 //! What the crate gives to the tests of its users, used as they use it.
 
+use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use reqwest::Response;
+use reqwest::{Request, Response};
 use steadfast::testing::{Fault, Faults, Reply, Script, expect};
 use steadfast::{Client, ErrorKind, IdempotencyContract, Outcome, Policy, ResponseExt, StopReason};
 
@@ -241,4 +242,24 @@ async fn the_same_seed_brings_the_same_faults() {
     for fault in [None, Some(Fault::Status(503)), Some(Fault::LostAnswer)] {
         assert!(first.contains(&fault), "{fault:?}");
     }
+}
+
+// R10: what sends in place of the inner client knows nothing of its redirects, and may do more than it was asked.
+#[tokio::test(start_paused = true)]
+async fn a_transport_is_believed_no_more_than_any_sender() {
+    let told = Client::from_builder(http()).unwrap();
+    let policy = no_backoff().max_attempts(1).build().unwrap();
+    let silent = |_: Request| pending::<Result<Response, std::io::Error>>();
+    let client = told.policy(policy).transport(silent).build();
+    let request = client.post(URL).without_idempotency_key();
+    let error = request.deadline(secs(1)).send().await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Timeout, Outcome::Unknown));
+
+    // It sends the request on by a client of its own, which keeps within the attempt.
+    let inner = Client::builder(reqwest::Client::new()).transport(Script::always(Reply::status(503)).sender());
+    let inner = inner.build();
+    let outer = Client::builder(reqwest::Client::new()).policy(no_backoff().max_attempts(1).build().unwrap());
+    let outer = outer.transport(move |request| inner.execute(request)).build();
+    let response = outer.get(URL).send().await.unwrap();
+    expect(&response).made(1).statuses([503]);
 }
