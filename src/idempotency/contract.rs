@@ -113,6 +113,9 @@ impl IdempotencyContract {
 
     /// A parameter of the query.
     ///
+    /// A redirect does not take it along: a write that was redirected is not repeated, as far as the client knows of redirects
+    /// (see [`Client::from_builder`](crate::Client::from_builder)). It is also what servers and proxies write into their logs.
+    ///
     /// # Errors
     ///
     /// A [`ContractError`] for an empty name.
