@@ -10,6 +10,8 @@ use steadfast::{
     Sign, StopReason, Verdict, scope,
 };
 
+use tokio::sync::oneshot;
+
 use crate::server::{Reply, Server};
 use crate::transport::{Transport, URL, answer, client, fail, hang, key, no_backoff, secs};
 use crate::wire::{Refusing, http, quick};
@@ -148,20 +150,26 @@ async fn a_key_in_the_query_is_found_and_given_again() {
 
 // R12
 #[tokio::test(start_paused = true)]
-async fn once_its_attempt_is_over_an_operation_has_a_key_of_its_own_again() {
+async fn a_task_that_outlives_its_attempt_makes_keys_of_its_own_again() {
     let client = client(no_backoff());
-    let kept = Mutex::new(None);
     let transport = Transport::new([answer(201), answer(201)]);
-    let keeping = |request: Request| {
-        *kept.lock().unwrap() = Some(scope::current());
+    let (over, waiting) = oneshot::channel();
+    let waiting = Mutex::new(Some(waiting));
+    let later = Mutex::new(None);
+    let attempt = |request: Request| {
+        let (client, send) = (client.clone(), transport.send());
+        let waiting = waiting.lock().unwrap().take().unwrap();
+        let task = scope::current().enter(async move {
+            waiting.await.unwrap();
+            client.post(URL).send_with(send).await.unwrap();
+        });
+        *later.lock().unwrap() = Some(tokio::spawn(task));
         transport.send()(request)
     };
-    client.post(URL).send_with(keeping).await.unwrap();
-    let scope = kept.lock().unwrap().take().unwrap();
-    scope
-        .enter(async { client.post(URL).send_with(transport.send()).await })
-        .await
-        .unwrap();
+    client.post(URL).send_with(attempt).await.unwrap();
+    over.send(()).unwrap();
+    let task = later.lock().unwrap().take().unwrap();
+    task.await.unwrap();
     let keys = keys(&transport, &header());
     assert!(keys[1].is_some() && keys[0] != keys[1]);
 }
