@@ -159,12 +159,18 @@ async fn a_task_that_outlives_its_attempt_makes_keys_of_its_own_again() {
     let attempt = |request: Request| {
         let (client, send) = (client.clone(), transport.send());
         let waiting = waiting.lock().unwrap().take().unwrap();
+        let (begun, begins) = oneshot::channel();
         let task = scope::current().enter(async move {
+            begun.send(()).unwrap();
             waiting.await.unwrap();
             client.post(URL).send_with(send).await.unwrap();
         });
         *later.lock().unwrap() = Some(tokio::spawn(task));
-        transport.send()(request)
+        let sending = transport.send()(request);
+        async {
+            begins.await.unwrap();
+            sending.await
+        }
     };
     client.post(URL).send_with(attempt).await.unwrap();
     over.send(()).unwrap();
