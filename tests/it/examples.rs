@@ -135,6 +135,32 @@ async fn the_webhooks_are_acted_on_once_by_whoever_lives_and_end_where_nobody_do
     }
 }
 
+/// Status, requests at the ledger, and entries it booked, of the call of this name.
+#[cfg(feature = "json")]
+fn paid<'a>(out: &'a str, call: &str) -> (&'a str, u32, u32) {
+    let line = out.lines().find_map(|line| line.strip_prefix(call)).unwrap();
+    let words: Vec<_> = line.split_whitespace().filter(|word| *word != "ms").collect();
+    (words[0], words[1].parse().unwrap(), words[3].parse().unwrap())
+}
+
+// R32, R53, R79: the deadline goes through, the report is honest, and nothing is booked twice.
+#[cfg(feature = "json")]
+#[tokio::test]
+async fn the_payment_service_keeps_the_deadline_of_its_caller_and_books_each_payment_once() {
+    let Ran { code, out, err } = run("payment_service", &[]).await;
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert_eq!(paid(&out, "healthy").2, 1, "{out}");
+    for lost in ["answer lost", "caller repeats"] {
+        let (status, seen, booked) = paid(&out, lost);
+        assert!(status == "201" && seen >= 2 && booked == 1, "{out}");
+    }
+    assert_eq!(paid(&out, "caller in a hurry").0, "504", "{out}");
+    assert_eq!(paid(&out, "refused").2, 0, "{out}");
+    assert_eq!(paid(&out, "circuit open"), ("503", 0, 0), "{out}");
+    let entries = "ledger: 4 entries, one for each payment that reached it";
+    assert_eq!(out.lines().last(), Some(entries), "{out}");
+}
+
 #[tokio::test]
 async fn a_call_prints_its_attempts_then_status_and_body() {
     let server = Server::start([Reply::status(502), Reply::ok("paid")]).await;
