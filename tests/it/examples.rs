@@ -135,6 +135,42 @@ async fn the_webhooks_are_acted_on_once_by_whoever_lives_and_end_where_nobody_do
     }
 }
 
+/// The columns behind the name of a call: requests, status, replayed, and the first word of the stop reason.
+#[cfg(feature = "json")]
+fn billed<'a>(out: &'a str, call: &str) -> [&'a str; 4] {
+    let line = out.lines().find_map(|line| line.strip_prefix(call)).unwrap();
+    let words: Vec<_> = line.split_whitespace().take(4).collect();
+    words.try_into().unwrap()
+}
+
+// R46, R54, R60, R64, R65, R66, R68, R69, R70, R75, R77, R79
+#[cfg(feature = "json")]
+#[tokio::test]
+async fn the_billing_client_reads_every_answer_by_its_contract_and_its_books_are_right() {
+    let Ran { code, out, err } = run("billing_client", &[]).await;
+    assert_eq!(code, Some(0), "{out}{err}");
+    for (call, expected) in [
+        ("deposit ", ["1", "200", "false", "done"]),
+        ("answer lost", ["2", "200", "true", "done"]),
+        ("timed out behind it", ["2", "200", "true", "done"]),
+        ("refused by its code", ["1", "500", "false", "not"]),
+        ("batch ", ["1", "202", "false", "done"]),
+        ("batch, answer lost", ["2", "200", "true", "done"]),
+        ("card, answer lost", ["2", "200", "-", "done"]),
+        ("key of a deposit", ["1", "409", "-", "idempotency"]),
+        ("key with a colon", ["0", "-", "-", "not"]),
+    ] {
+        assert_eq!(billed(&out, call), expected, "{out}");
+    }
+    assert!(out.contains("c-6, the balance not said"), "{out}");
+    assert!(out.contains("a new one would act again"), "{out}");
+    assert_eq!(
+        out.lines().last(),
+        Some("balance: 290, of 3 deposits of 100 and a card for 10"),
+        "{out}"
+    );
+}
+
 /// Status, requests at the ledger, and entries it booked, of the call of this name.
 #[cfg(feature = "json")]
 fn paid<'a>(out: &'a str, call: &str) -> (&'a str, u32, u32) {
@@ -143,7 +179,7 @@ fn paid<'a>(out: &'a str, call: &str) -> (&'a str, u32, u32) {
     (words[0], words[1].parse().unwrap(), words[3].parse().unwrap())
 }
 
-// R32, R53, R79: the deadline goes through, the report is honest, and nothing is booked twice.
+// R32, R79: the deadline goes through, the report is honest, and nothing is booked twice.
 #[cfg(feature = "json")]
 #[tokio::test]
 async fn the_payment_service_keeps_the_deadline_of_its_caller_and_books_each_payment_once() {
