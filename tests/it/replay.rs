@@ -9,9 +9,7 @@ use http_body_util::Full;
 use reqwest::{Body, Method};
 use steadfast::{AttemptError, ErrorKind, Outcome, Policy, RequestBuilder, ResponseExt, StopReason, UnknownRetries};
 
-use crate::transport::{
-    Step, Transport, URL, answer, client, fail, fail_with, hang, key, millis, no_backoff, refused, secs,
-};
+use crate::transport::{Step, Transport, URL, answer, client, fail, fail_with, hang, key, no_backoff, refused, secs};
 
 fn request(method: Method) -> RequestBuilder {
     client(no_backoff().attempt_timeout(secs(1))).request(method, URL)
