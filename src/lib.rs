@@ -72,6 +72,11 @@
 //! there are operations. A [`CircuitBreaker`], if a policy has one, refuses attempts at once where most have failed;
 //! [`Client::circuits`] shows and forces its state. The limits of whoever calls are kept by [`scope`].
 //!
+//! # The guide
+//!
+//! [`guide`] has a chapter for each question that comes up in a service: timeouts, keys and contracts, jobs and queues, webhooks,
+//! streams, rate limits, circuits, and moving from another library.
+//!
 //! # Features
 //!
 //! `json`, `query`, `form` (default) and `multipart` open the methods of these names, `stream` opens reqwest's own
@@ -103,6 +108,7 @@ mod deadline;
 mod decision;
 mod error;
 mod guard;
+pub mod guide;
 mod held;
 mod hook;
 mod idempotency;
