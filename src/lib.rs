@@ -162,6 +162,6 @@ pub use crate::scope::Scope;
 pub use crate::violation::{PolicyError, PolicyViolation};
 
 /// The examples of the README compile.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "json"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
