@@ -69,21 +69,6 @@ impl Service<Request> for Client {
     }
 }
 
-/// Always ready. Each request is one operation, as of [`execute`](Client::execute).
-impl Service<Request> for &Client {
-    type Response = Response;
-    type Error = Error;
-    type Future = Sending;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request) -> Sending {
-        Box::pin(self.execute(request))
-    }
-}
-
 /// What makes each request one operation whose attempts go through the service inside.
 #[derive(Clone, Debug)]
 pub struct SteadfastLayer {

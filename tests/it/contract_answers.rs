@@ -2,10 +2,10 @@
 
 use std::io::ErrorKind::ConnectionReset;
 
-use reqwest::{Method, Response, StatusCode};
-use steadfast::{Error, IdempotencyContract, Outcome, PolicyBuilder, RequestBuilder, ResponseExt, Sign, StopReason};
+use reqwest::{Method, StatusCode};
+use steadfast::{IdempotencyContract, Outcome, PolicyBuilder, ResponseExt, Sign, StopReason};
 
-use crate::transport::{Part, Step, Transport, URL, answer, client, data, fail, no_backoff, pause, secs};
+use crate::transport::{Part, Step, URL, answer, client, data, fail, no_backoff, pause, secs, sent, stop};
 
 fn contract() -> IdempotencyContract {
     IdempotencyContract::header("x-request-id").unwrap()
@@ -13,16 +13,6 @@ fn contract() -> IdempotencyContract {
 
 fn policy() -> PolicyBuilder {
     no_backoff().attempt_timeout(secs(1))
-}
-
-async fn sent(request: RequestBuilder, steps: Vec<Step>) -> (Result<Response, Error>, Transport) {
-    let transport = Transport::new(steps);
-    let result = request.send_with(transport.send()).await;
-    (result, transport)
-}
-
-fn stop(response: &Response) -> StopReason {
-    response.attempts().unwrap().stop_reason()
 }
 
 fn cut(status: u16) -> Step {

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use reqwest::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use steadfast::{
-    Backoff, Client, Error, ErrorKind, IdempotencyContract, IdempotencyKey, KeyError, KeyErrorKind, Outcome,
-    RequestBuilder, ResponseExt, Sign, StopReason, UnknownRetries,
+    Backoff, Client, ErrorKind, IdempotencyContract, IdempotencyKey, KeyError, KeyErrorKind, Outcome, RequestBuilder,
+    ResponseExt, Sign, StopReason, UnknownRetries,
 };
 
 use crate::server::{Reply, Server};
-use crate::transport::{Step, Transport, URL, after, answer, client, fail, hang, key, millis, no_backoff, secs};
+use crate::transport::{Transport, URL, after, answer, client, fail, hang, key, millis, no_backoff, secs, sent, stop};
 use crate::wire::{assert_same_bytes, http, quick};
 
 /// As the documentation of a billing API has it: the key in the body, a conflict told by its code.
@@ -35,16 +35,6 @@ fn deposit(contract: IdempotencyContract) -> RequestBuilder {
 fn charge(contract: IdempotencyContract) -> RequestBuilder {
     let client = client(no_backoff().attempt_timeout(secs(1)));
     client.post(URL).body("amount=1").contract(contract)
-}
-
-async fn sent(request: RequestBuilder, steps: Vec<Step>) -> (Result<Response, Error>, Transport) {
-    let transport = Transport::new(steps);
-    let result = request.send_with(transport.send()).await;
-    (result, transport)
-}
-
-fn stop(response: &Response) -> StopReason {
-    response.attempts().unwrap().stop_reason()
 }
 
 fn json_of(body: &[u8]) -> Value {

@@ -30,15 +30,30 @@ fn mark<'a>(mut request: Request, extensions: &'a mut Extensions, next: Next<'a>
     next.run(request, extensions)
 }
 
-/// Fails before anything is sent, as this crate cannot know.
-struct Failing<F>(F);
+/// Fails before anything is sent, or after the answer: this crate cannot know.
+struct Failing<F> {
+    answered: bool,
+    error: F,
+}
+
+impl<F> Failing<F> {
+    fn before(error: F) -> Self {
+        let answered = false;
+        Self { answered, error }
+    }
+
+    fn after(error: F) -> Self {
+        let answered = true;
+        Self { answered, error }
+    }
+}
 
 impl<F: Fn() -> anyhow::Error + Send + Sync + 'static> Middleware for Failing<F> {
     fn handle<'life0, 'life1, 'life2, 'async_trait>(
         &'life0 self,
-        _: Request,
-        _: &'life1 mut Extensions,
-        _: Next<'life2>,
+        request: Request,
+        extensions: &'life1 mut Extensions,
+        next: Next<'life2>,
     ) -> Handled<'async_trait>
     where
         'life0: 'async_trait,
@@ -46,7 +61,12 @@ impl<F: Fn() -> anyhow::Error + Send + Sync + 'static> Middleware for Failing<F>
         'life2: 'async_trait,
         Self: 'async_trait,
     {
-        Box::pin(async { Err(reqwest_middleware::Error::Middleware(self.0())) })
+        Box::pin(async {
+            if self.answered {
+                next.run(request, extensions).await?;
+            }
+            Err(reqwest_middleware::Error::Middleware((self.error)()))
+        })
     }
 }
 
@@ -57,6 +77,10 @@ struct NoToken;
 
 fn reset() -> anyhow::Error {
     io::Error::from(io::ErrorKind::ConnectionReset).into()
+}
+
+fn refused() -> anyhow::Error {
+    io::Error::from(io::ErrorKind::ConnectionRefused).into()
 }
 
 fn sources(error: &Error) -> Vec<&(dyn StdError + 'static)> {
@@ -109,7 +133,7 @@ async fn an_unknown_error_of_a_middleware_is_unknown_and_final_and_kept() {
         || Err::<(), _>(NoToken).context("signing").unwrap_err(),
     ];
     for fail in fails {
-        let stack = with(http(), Failing(fail));
+        let stack = with(http(), Failing::before(fail));
         let error = send(&stack, Call::Keyed, URL.into()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Other);
         assert_eq!(error.stop_reason(), StopReason::NotRetryable);
@@ -131,7 +155,7 @@ async fn a_lost_connection_is_found_in_the_error_of_a_middleware() {
         || reqwest_middleware::Error::Middleware(reset()).into(),
     ];
     for fail in fails {
-        let stack = with(http(), Failing(fail));
+        let stack = with(http(), Failing::before(fail));
         let error = send(&stack, Call::Keyed, URL.into()).await.unwrap_err();
         assert_eq!((error.kind(), error.attempts().len()), (ErrorKind::Reset, 3));
         let error = send(&stack, Call::Keyless, URL.into()).await.unwrap_err();
@@ -170,36 +194,12 @@ async fn an_error_of_a_middleware_client_is_found_in_whatever_wraps_it_and_shows
     }
 }
 
-/// Fails after the request was answered, as a cache does that cannot be reached.
-struct Uncached;
-
-impl Middleware for Uncached {
-    fn handle<'life0, 'life1, 'life2, 'async_trait>(
-        &'life0 self,
-        request: Request,
-        extensions: &'life1 mut Extensions,
-        next: Next<'life2>,
-    ) -> Handled<'async_trait>
-    where
-        'life0: 'async_trait,
-        'life1: 'async_trait,
-        'life2: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async {
-            next.run(request, extensions).await?;
-            let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
-            Err(reqwest_middleware::Error::middleware(refused))
-        })
-    }
-}
-
 // middleware, R10: a middleware has connections of its own.
 #[tokio::test]
 async fn a_refusal_that_a_middleware_met_does_not_unmake_what_was_done() {
     for (call, count) in [(Call::Keyed, 3), (Call::Keyless, 1)] {
         let server = Server::repeat(Reply::ok("paid")).await;
-        let stack = with(http(), Uncached);
+        let stack = with(http(), Failing::after(refused));
         let error = send(&stack, call, server.url("/pay")).await.unwrap_err();
         assert_eq!((error.kind(), error.outcome()), (ErrorKind::Connect, Outcome::Unknown));
         assert_eq!(server.requests().len(), count, "{call:?}");

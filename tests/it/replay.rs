@@ -293,7 +293,7 @@ async fn attempt_two_is_attempt_one_byte_for_byte() {
         assert_eq!(later.headers, seen[0].headers);
         assert_eq!(later.body, seen[0].body);
     }
-    assert_eq!(transport.times(), [0, 0, 1_000].map(millis));
+    assert_eq!(transport.times(), [0, 0, 1_000].map(crate::transport::millis));
 }
 
 // field 22: a sender that makes errors of statuses says by their URL that it was redirected.

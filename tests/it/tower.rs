@@ -421,7 +421,7 @@ async fn a_client_is_the_innermost_service_of_a_stack() {
 async fn a_borrowed_client_is_a_service_too() {
     let server = shaky().await;
     let client = wire::client(wire::quick());
-    let sent: Result<_, Error> = (&client).oneshot(post(server.url("/pay"))).await;
+    let sent: Result<_, Error> = client.clone().oneshot(post(server.url("/pay"))).await;
     assert_one_operation(&server, &sent.unwrap());
 }
 

@@ -16,7 +16,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use reqwest::{Body, Request, Response, ResponseBuilderExt, Url};
-use steadfast::{AttemptError, Backoff, Client, IdempotencyKey, Policy, PolicyBuilder};
+use steadfast::{
+    AttemptError, Backoff, Client, Error, IdempotencyKey, Policy, PolicyBuilder, RequestBuilder, ResponseExt,
+    StopReason,
+};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Where the requests of the tests go.
@@ -43,6 +46,21 @@ pub(crate) fn client(policy: PolicyBuilder) -> Client {
 
 pub(crate) fn key(text: &str) -> IdempotencyKey {
     IdempotencyKey::parse(text).expect("a valid key")
+}
+
+/// How a request ends that meets these steps.
+pub(crate) async fn sent(
+    request: RequestBuilder,
+    steps: impl IntoIterator<Item = Step, IntoIter: Send + 'static>,
+) -> (Result<Response, Error>, Transport) {
+    let transport = Transport::new(steps);
+    let result = request.send_with(transport.send()).await;
+    (result, transport)
+}
+
+/// Why there was no further attempt.
+pub(crate) fn stop(response: &Response) -> StopReason {
+    response.attempts().expect("the record").stop_reason()
 }
 
 /// What happens to one attempt.
