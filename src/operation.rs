@@ -22,7 +22,8 @@ use crate::decision::Terms;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::idempotency::contract::{ASSUMED, IdempotencyContract, Meaning};
 use crate::idempotency::key::IdempotencyKey;
-use crate::idempotency::placement::{self, Placement};
+use crate::idempotency::placed::Placed;
+use crate::idempotency::placement::Placement;
 use crate::idempotency::sign::Answer;
 use crate::outcome::Evidence;
 use crate::pipeline::{self, Sender};
@@ -30,7 +31,6 @@ use crate::policy::Policy;
 use crate::redacted::target;
 use crate::replay::{KeyTrust, ReplaySafety};
 use crate::request::Settings;
-use crate::scope::Scope;
 
 /// As a request says that it has none.
 pub(crate) const NO_TIMEOUT: Duration = Duration::MAX;
@@ -105,32 +105,14 @@ impl Operation {
                 .as_ref()
                 .map_or_else(|| GroupName::of(request.url()), GroupName::as_ref),
         );
-        // Inside an attempt of another operation, a request that is sent on has that one's key, and a key of its own would be
-        // another one in every attempt.
-        let around = Scope::carried();
-        let carried = around.as_deref().filter(|around| around.is_in(&request));
-        let contract = settings.contract.or(contract);
-        let contract = contract.or_else(|| carried?.contract.clone());
-        let terms_of_key = contract.as_deref().unwrap_or(&ASSUMED);
-        let make = |wanted: bool| match &around {
-            Some(_) => carried?.key.clone(),
-            None => wanted.then(IdempotencyKey::random),
-        };
-        let placed = placement::place(&mut request, terms_of_key, settings.key, make);
+        let placed = Placed::into_request(&mut request, settings.contract.or(contract), settings.key);
         let placed = placed.map_err(|source| refuse(&request, None, source))?;
-        let (key, given) = placed.map(|placed| (placed.key, placed.given)).unzip();
-        let known = around.as_deref().zip(key.as_ref());
-        let known = known.and_then(|(around, key)| around.trust_in(key));
-        let trust = match given {
-            // Nobody inside knows the key better.
-            Some(_) if terms_of_key.carries_key() && known.is_some() => known,
-            Some(given) if terms_of_key.carries_key() => Some(match contract.is_some() || given {
-                true => KeyTrust::Declared,
-                false => KeyTrust::Assumed,
-            }),
-            // Where it is not sent it protects nothing.
-            _ => None,
-        };
+        let Placed {
+            contract,
+            key,
+            trust,
+            is_assumption,
+        } = placed;
 
         let policy = settings.policy.unwrap_or(policy);
         // What an operation around this one put there is no limit.
@@ -157,10 +139,9 @@ impl Operation {
             safety_unkeyed: safety(None),
             body_replayable: body.is_replayable(),
             keyed: trust.is_some(),
-            retention: trust.and_then(|_| terms_of_key.retention()),
+            retention: trust.and_then(|_| contract.as_ref()?.retention()),
         };
-        let assumed = trust == Some(KeyTrust::Assumed) && given == Some(false) && known.is_none();
-        let relies_on_assumption = assumed && terms.safety.unknown && settings.replay_safe.is_none();
+        let relies_on_assumption = is_assumption && terms.safety.unknown && settings.replay_safe.is_none();
         // A caller who forbids repeating a GET says that it does something.
         let safe = request.method().is_safe() && settings.replay_safe != Some(false);
         let evidence = Evidence::new(safe, trust == Some(KeyTrust::Declared));

@@ -2,6 +2,7 @@
 
 pub(crate) mod contract;
 pub(crate) mod key;
+pub(crate) mod placed;
 pub(crate) mod placement;
 pub(crate) mod pointer;
 pub(crate) mod sign;

@@ -194,24 +194,17 @@ pub(crate) enum KeyChoice {
     Without,
 }
 
-/// The key of an operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Placed {
-    pub(crate) key: IdempotencyKey,
-    /// The caller brought it.
-    pub(crate) given: bool,
-}
-
 /// Writes the key of an operation into its request, once, before the first attempt (R12).
 ///
 /// The caller's key wins, whether it was given to the builder or stands in the request; where there is none, `make` is asked
-/// for one, and told whether the method is one that wants it: POST or PATCH (R43). What the caller wrote is sent as it is.
+/// for one, and told whether the method is one that wants it: POST or PATCH (R43). What the caller wrote is sent as it is. With
+/// the key comes whether the caller brought it.
 pub(crate) fn place(
     request: &mut Request,
     contract: &IdempotencyContract,
     choice: KeyChoice,
     make: impl FnOnce(bool) -> Option<IdempotencyKey>,
-) -> Result<Option<Placed>, BoxError> {
+) -> Result<Option<(IdempotencyKey, bool)>, BoxError> {
     let placement = contract.placement();
     placement.conceal(request);
     let wanted = matches!(*request.method(), Method::POST | Method::PATCH) && contract.carries_key();
@@ -222,7 +215,7 @@ pub(crate) fn place(
         }
         (_, Some(key)) => {
             contract.check(&key)?;
-            return Ok(Some(Placed { key, given: true }));
+            return Ok(Some((key, true)));
         }
         (KeyChoice::Given(key), None) => (key, true),
         (KeyChoice::ByMethod, None) => match make(wanted) {
@@ -233,7 +226,7 @@ pub(crate) fn place(
     };
     contract.check(&key)?;
     placement.write(request, &key)?;
-    Ok(Some(Placed { key, given }))
+    Ok(Some((key, given)))
 }
 
 fn in_header(headers: &HeaderMap, name: &HeaderName, quoted: bool) -> Result<Option<String>, KeyError> {

@@ -38,7 +38,7 @@ fn fresh(wanted: bool) -> Option<IdempotencyKey> {
     wanted.then(IdempotencyKey::random)
 }
 
-fn placed(request: &mut Request, contract: &IdempotencyContract, choice: KeyChoice) -> Option<Placed> {
+fn placed(request: &mut Request, contract: &IdempotencyContract, choice: KeyChoice) -> Option<(IdempotencyKey, bool)> {
     place(request, contract, choice, fresh).unwrap()
 }
 
@@ -81,7 +81,7 @@ fn received(request: &Request, contract: &IdempotencyContract) -> Option<Idempot
 fn post_and_patch_get_a_key_of_their_own() {
     for method in [Method::POST, Method::PATCH] {
         let mut request = request(method);
-        let Placed { key, given } = placed(&mut request, &ASSUMED, KeyChoice::ByMethod).unwrap();
+        let (key, given) = placed(&mut request, &ASSUMED, KeyChoice::ByMethod).unwrap();
         assert!(!given);
         assert_eq!(header(&request), [key.as_str().as_bytes()]);
     }
@@ -94,7 +94,7 @@ fn other_methods_get_a_key_on_request_only() {
         let mut request = request(method);
         assert_eq!(placed(&mut request, &ASSUMED, KeyChoice::ByMethod), None);
         assert!(request.headers().is_empty());
-        assert!(placed(&mut request, &ASSUMED, given("k1")).unwrap().given);
+        assert!(placed(&mut request, &ASSUMED, given("k1")).unwrap().1);
         assert_eq!(header(&request), [b"k1"]);
     }
 }
@@ -110,7 +110,7 @@ fn a_post_can_go_without() {
 #[test]
 fn the_callers_header_wins_and_stands_once() {
     let mut request = with_header(b"\"quoted\"");
-    let Placed { key, given } = placed(&mut request, &ASSUMED, KeyChoice::ByMethod).unwrap();
+    let (key, given) = placed(&mut request, &ASSUMED, KeyChoice::ByMethod).unwrap();
     assert_eq!((key.as_str(), given), ("\"quoted\"", true));
     assert_eq!(header(&request), [b"\"quoted\""]);
 }
@@ -211,7 +211,7 @@ fn the_callers_key_wins_wherever_it_stands() {
     let body = IdempotencyContract::body_field("/request_id").unwrap();
     let mut request = with_body(r#"{ "request_id" : "mine" }"#);
     let found = placed(&mut request, &body, KeyChoice::ByMethod).unwrap();
-    assert_eq!((found.key, found.given), (key("mine"), true));
+    assert_eq!(found, (key("mine"), true));
     assert_eq!(
         request.body().and_then(Body::as_bytes).unwrap(),
         br#"{ "request_id" : "mine" }"#
@@ -225,7 +225,7 @@ fn the_callers_key_wins_wherever_it_stands() {
     );
     let query = IdempotencyContract::query("k").unwrap();
     request.url_mut().set_query(Some("k=mine&x=%20"));
-    assert!(placed(&mut request, &query, KeyChoice::ByMethod).unwrap().given);
+    assert!(placed(&mut request, &query, KeyChoice::ByMethod).unwrap().1);
     assert_eq!(request.url().query(), Some("k=mine&x=%20"));
 }
 
@@ -235,7 +235,7 @@ fn without_a_place_a_key_names_the_operation_and_is_not_sent() {
     let contract = IdempotencyContract::none();
     let mut request = with_body("{}");
     assert_eq!(placed(&mut request, &contract, KeyChoice::ByMethod), None);
-    assert_eq!(placed(&mut request, &contract, given("k")).unwrap().key, key("k"));
+    assert_eq!(placed(&mut request, &contract, given("k")).unwrap().0, key("k"));
     assert!(request.headers().is_empty());
     assert_eq!(request.url().query(), Some("a=1&a=2"));
 }
