@@ -1,8 +1,8 @@
 //! The record of an operation: what was tried, when, and what each attempt proved.
 
 use std::fmt;
+use std::mem;
 use std::slice;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -133,20 +133,20 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// What happened in one `send()` of an operation. Cheap to clone.
+/// What happened in one `send()` of an operation.
 ///
 /// Every [`Error`](crate::Error) has one, and so has every response, in its extensions: see
 /// [`ResponseExt`](crate::ResponseExt).
 #[derive(Clone, Debug)]
 pub struct Attempts {
-    record: Arc<Record>,
+    record: Record,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// A response does not know it, and an error made of one should say it.
     pub(crate) method: Option<Method>,
-    pub(crate) list: Vec<Attempt>,
+    pub(crate) list: List,
     pub(crate) stop_reason: StopReason,
     pub(crate) outcome: Outcome,
     pub(crate) exactly_once: bool,
@@ -169,7 +169,7 @@ impl Record {
     ) -> Attempts {
         Self {
             method,
-            list: Vec::new(),
+            list: List::None,
             stop_reason,
             outcome: evidence.outcome(),
             exactly_once: evidence.exactly_once(),
@@ -185,26 +185,58 @@ impl Record {
 
 impl From<Record> for Attempts {
     fn from(record: Record) -> Self {
-        Self {
-            record: Arc::new(record),
+        Self { record }
+    }
+}
+
+/// The attempts in their order. Most operations have one, and it takes no place of its own.
+#[derive(Clone, Debug)]
+pub(crate) enum List {
+    None,
+    One(Attempt),
+    More(Vec<Attempt>),
+}
+
+impl List {
+    pub(crate) fn push(&mut self, attempt: Attempt) {
+        *self = match mem::replace(self, Self::None) {
+            Self::None => Self::One(attempt),
+            Self::One(first) => Self::More(vec![first, attempt]),
+            Self::More(mut all) => {
+                all.push(attempt);
+                Self::More(all)
+            }
+        };
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Attempt] {
+        match self {
+            Self::None => &[],
+            Self::One(attempt) => slice::from_ref(attempt),
+            Self::More(all) => all,
         }
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn last(&self) -> Option<&Attempt> {
+        self.as_slice().last()
     }
 }
 
 impl Attempts {
     /// How many attempts were made. 0 where the operation stopped before the first.
     pub fn len(&self) -> usize {
-        self.record.list.len()
+        self.record.list.as_slice().len()
     }
 
     /// Whether no attempt was made.
     pub fn is_empty(&self) -> bool {
-        self.record.list.is_empty()
+        self.record.list.as_slice().is_empty()
     }
 
     /// The attempts in the order they were made.
     pub fn iter(&self) -> slice::Iter<'_, Attempt> {
-        self.record.list.iter()
+        self.record.list.as_slice().iter()
     }
 
     pub(crate) fn circuit(&self) -> Option<&str> {
@@ -221,7 +253,7 @@ impl Attempts {
 
     /// The last attempt.
     pub(crate) fn last(&self) -> Option<&Attempt> {
-        self.record.list.last()
+        self.record.list.as_slice().last()
     }
 
     /// Why no further attempt was made.

@@ -19,7 +19,7 @@ use crate::error::{BoxError, Error};
 use crate::guard::Pipeline;
 use crate::hook::BeforeAttempt;
 use crate::idempotency::contract::IdempotencyContract;
-use crate::operation::Operation;
+use crate::operation::{NO_TIMEOUT, Operation};
 use crate::pipeline::Sender;
 use crate::policy::Policy;
 use crate::redirect;
@@ -57,7 +57,7 @@ struct Inner {
     http: reqwest::Client,
     #[cfg(feature = "testing")]
     transport: Option<Transport>,
-    tells_redirects: bool,
+    is_built_here: bool,
     policy: Arc<Policy>,
     contract: Option<Arc<IdempotencyContract>>,
     /// Of the groups that have settings of their own.
@@ -88,7 +88,7 @@ impl Client {
             http,
             #[cfg(feature = "testing")]
             transport: None,
-            tells_redirects: false,
+            is_built_here: false,
             policy: Policy::default(),
             contract: None,
             groups: HashMap::new(),
@@ -101,9 +101,9 @@ impl Client {
 
     /// Builds a client that tells Steadfast what a finished `reqwest::Client` hides, for writes above all.
     ///
-    /// It sets three things, **whatever the builder had for them**: a connect timeout of 3 s, no repeats of reqwest's own
-    /// (`retry(never())`), and a redirect policy that follows as reqwest's default does, at most 10, and tells the
-    /// running attempt of each. With that, a POST that a 301 or 302 turned into a GET is
+    /// It sets four things, **whatever the builder had for them**: a connect timeout of 3 s, no timeout beside the policy's, no
+    /// repeats of reqwest's own (`retry(never())`), and a redirect policy that follows as reqwest's default does, at most 10,
+    /// and tells the running attempt of each. With that, a POST that a 301 or 302 turned into a GET is
     /// [`Unknown`](crate::Outcome::Unknown) while one that was sent on by a 307 or 308 is what its answer says, a 303
     /// confirms, and a failure to connect after a redirect never passes for a request that was not sent.
     ///
@@ -121,11 +121,12 @@ impl Client {
         let http = http
             .retry(reqwest::retry::never())
             .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(NO_TIMEOUT)
             .redirect(redirect::policy())
             .build()
             .map_err(|error| Error::unsendable(None, None, AttemptError::from(error).source))?;
         Ok(ClientBuilder {
-            tells_redirects: true,
+            is_built_here: true,
             ..Self::builder(http)
         })
     }
@@ -246,9 +247,9 @@ impl Client {
         }
     }
 
-    /// The inner client was built with [`redirect::policy`].
-    pub(crate) fn tells_redirects(&self) -> bool {
-        self.inner.tells_redirects
+    /// The inner client tells its redirects by [`redirect::policy`], and has no timeout.
+    pub(crate) fn is_built_here(&self) -> bool {
+        self.inner.is_built_here
     }
 
     /// What the operations of a group have that do not bring their own: the policy, and the contract if one is declared.
@@ -315,7 +316,7 @@ pub struct ClientBuilder {
     http: reqwest::Client,
     #[cfg(feature = "testing")]
     transport: Option<Transport>,
-    tells_redirects: bool,
+    is_built_here: bool,
     policy: Policy,
     contract: Option<Arc<IdempotencyContract>>,
     groups: HashMap<GroupName<'static>, GroupSettings>,
@@ -431,7 +432,7 @@ impl ClientBuilder {
                 http: self.http,
                 #[cfg(feature = "testing")]
                 transport: self.transport,
-                tells_redirects: self.tells_redirects,
+                is_built_here: self.is_built_here,
                 policy: Arc::new(self.policy),
                 contract: self.contract,
                 groups: self.groups,

@@ -152,7 +152,7 @@ impl Held {
                 status: error.facts.status,
                 retry_after: error.facts.retry_after,
                 redirect,
-                nested: error.facts.nested.as_ref(),
+                nested: error.facts.nested.as_deref(),
                 out_of_time: *out_of_time,
             },
         }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::classify::attempt_error::AttemptError;
 use crate::deadline::out_of_time;
 use crate::error::BoxError;
-use crate::operation::{NO_TIMEOUT, Operation};
+use crate::operation::Operation;
 
 type Prepared = Pin<Box<dyn Future<Output = Result<Request, BoxError>> + Send>>;
 
@@ -76,7 +76,6 @@ impl BeforeAttempt {
                 *request.body_mut() = stream;
             }
             operation.restore_key(&mut request).map_err(failed)?;
-            *request.timeout_mut() = Some(NO_TIMEOUT);
             Ok(request)
         }
     }

@@ -56,8 +56,10 @@ pub(crate) const NO_TIMEOUT: Duration = Duration::MAX;
 #[must_use = "an operation does nothing until it is sent"]
 pub struct Operation {
     client: Client,
-    /// Copied for each attempt; its body only where it can be copied.
+    /// Copied for each attempt, without a body.
     request: Request,
+    /// It has nothing but what can be seen of it, and so can be made anew.
+    is_plain: bool,
     body: Outgoing,
     policy: Arc<Policy>,
     /// The group the request named.
@@ -148,6 +150,7 @@ impl Operation {
         Ok(Self {
             client,
             request,
+            is_plain: settings.is_plain,
             body,
             policy,
             group: settings.group,
@@ -311,15 +314,27 @@ impl Operation {
     /// The request of the next attempt, without a stream: the same bytes each time (R75).
     pub(crate) fn next_request(&self) -> Result<Request, NoBody> {
         let body = self.body.made()?;
-        // What cannot be copied was taken out when the operation was made.
-        let mut request = self.request.try_clone().ok_or(NoBody::Used)?;
-        if body.is_some() {
-            *request.body_mut() = body;
-        }
-        // The limit of the attempt is ours. A timeout of the inner client would count beside it, and go on counting
-        // after the hand-over; it cannot be read or switched off, only replaced.
-        *request.timeout_mut() = Some(NO_TIMEOUT);
+        let mut request = if self.is_plain {
+            let Self { request, .. } = self;
+            let mut copy = Request::new(request.method().clone(), request.url().clone());
+            *copy.headers_mut() = request.headers().clone();
+            *copy.version_mut() = request.version();
+            copy
+        } else {
+            // Its body was taken out when the operation was made.
+            self.request.try_clone().ok_or(NoBody::Used)?
+        };
+        *request.body_mut() = body;
         Ok(request)
+    }
+
+    /// The limit of the attempt is ours. A timeout of the inner client would count beside it, and go on counting after the
+    /// hand-over; it cannot be read or switched off, only replaced. What the caller brought may have one of its own too.
+    pub(crate) fn lift_timeout(&self, request: &mut Request, sender: Sender) {
+        let has_none = sender == Sender::Inner && self.client.is_built_here() && request.timeout().is_none();
+        if !has_none {
+            *request.timeout_mut() = Some(NO_TIMEOUT);
+        }
     }
 
     /// The request with its body, if that is a stream: it is used up then.

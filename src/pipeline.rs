@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, Span};
 
-use crate::attempts::{Attempt, Attempts, Record, StopReason};
+use crate::attempts::{Attempt, Attempts, List, Record, StopReason};
 use crate::body::discard::discard;
 use crate::body::handed::Flow;
 use crate::body::outgoing::NoBody;
@@ -71,7 +71,7 @@ where
         }
         let span = telemetry::attempt_span(operation, run.machine.attempts());
         let ends = after(started, limit);
-        let (request, sent) = match run.request(started, limit, ends, &span).await {
+        let (request, sent) = match run.request(sender, started, limit, ends, &span).await {
             Ok(prepared) => prepared,
             Err(unmade) => {
                 telemetry::record_unmade(&span);
@@ -112,7 +112,7 @@ struct Run<'a> {
     guard: Guard<'a>,
     scope: Scope,
     started: Instant,
-    attempts: Vec<Attempt>,
+    attempts: List,
     last_failure: Option<(ErrorKind, BoxError)>,
     /// The group whose open circuit stopped the operation inside the last attempt.
     nested_circuit: Option<String>,
@@ -156,7 +156,7 @@ impl<'a> Run<'a> {
             guard,
             scope,
             started,
-            attempts: Vec::with_capacity(1),
+            attempts: List::None,
             last_failure: None,
             nested_circuit: None,
             replayed: None,
@@ -167,6 +167,7 @@ impl<'a> Run<'a> {
     /// is the attempt's, and what it does is no attempt yet: nothing has been spent on it, and nothing may have acted.
     async fn request(
         &mut self,
+        sender: Sender,
         started: Instant,
         limit: Duration,
         ends: Instant,
@@ -189,6 +190,7 @@ impl<'a> Run<'a> {
             })?;
             sent = Instant::now();
         }
+        operation.lift_timeout(&mut request, sender);
         let elapsed = sent.duration_since(self.started);
         self.machine.send(elapsed).map_err(Unmade::TooLate)?;
         Ok((operation.with_stream(request)?, sent))

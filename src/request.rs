@@ -45,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) replay_safe: Option<bool>,
     pub(crate) body_mode: Mode,
     pub(crate) body_factory: Option<BodyFactory>,
+    /// The request was made by this builder, so that it can have no extensions.
+    pub(crate) is_plain: bool,
 }
 
 /// As in `reqwest::RequestBuilder`.
@@ -52,7 +54,7 @@ impl RequestBuilder {
     /// A builder that goes on from a request.
     pub fn from_parts(client: Client, request: Request) -> Self {
         let request = reqwest::RequestBuilder::from_parts(client.http().clone(), request);
-        Self::new(client, request)
+        Self::over(client, request)
     }
 
     /// Adds a header. An `Idempotency-Key` set here is the caller's key.
@@ -294,6 +296,12 @@ impl RequestBuilder {
     }
 
     pub(crate) fn new(client: Client, request: reqwest::RequestBuilder) -> Self {
+        let mut builder = Self::over(client, request);
+        builder.settings.is_plain = true;
+        builder
+    }
+
+    fn over(client: Client, request: reqwest::RequestBuilder) -> Self {
         Self {
             client,
             request,

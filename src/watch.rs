@@ -26,7 +26,7 @@ pub(crate) struct Watch<'a> {
 impl<'a> Watch<'a> {
     pub(crate) fn over(mut request: Request, operation: &'a Operation, sender: Sender) -> (Request, Self) {
         let method = operation.method();
-        let told = sender == Sender::Inner && operation.client().tells_redirects() && !operation.is_safe();
+        let told = sender == Sender::Inner && operation.client().is_built_here() && !operation.is_safe();
         let watch = Self {
             operation,
             sender,
@@ -80,7 +80,7 @@ impl<'a> Watch<'a> {
                 ..
             } = &mut error.facts;
             // Who was told what became of the request need not look for signs of it.
-            let told = *stated || nested.as_ref().is_some_and(Attempts::watched);
+            let told = *stated || nested.as_deref().is_some_and(Attempts::watched);
             let touched = self.touch.as_ref().filter(|_| !told).map(Touch::touched);
             match touched {
                 Some(touched) => *failure = failure.watched(touched, self.sender == Sender::Inner),

@@ -3,8 +3,12 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
 
+use bytes::Bytes;
+use http_body::Body as _;
 use reqwest::{Body, Request};
 
 use crate::classify::attempt_error::Withheld;
@@ -29,8 +33,8 @@ impl fmt::Debug for BodyFactory {
 /// Where the bytes of an attempt come from.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
-    /// None, or bytes in memory: every copy of the request has them.
-    InRequest,
+    /// None, or bytes in memory.
+    Bytes(Option<Bytes>),
     Factory {
         factory: BodyFactory,
         /// Of the first body it made, if that was bytes in memory.
@@ -59,17 +63,16 @@ impl NoBody {
 }
 
 impl Outgoing {
-    /// Takes a body that cannot be copied out of the request.
+    /// Takes the body out of the request.
     pub(crate) fn of(request: &mut Request, factory: Option<BodyFactory>) -> Self {
         if let Some(factory) = factory {
             *request.body_mut() = None;
             let first = OnceLock::new();
             return Self::Factory { factory, first };
         }
-        let is_stream = |body: &Body| body.as_bytes().is_none();
-        match request.body_mut() {
-            body if body.as_ref().is_some_and(is_stream) => Self::Stream(Mutex::new(body.take())),
-            _ => Self::InRequest,
+        match request.body_mut().take() {
+            Some(body) if body.as_bytes().is_none() => Self::Stream(Mutex::new(Some(body))),
+            body => Self::Bytes(body.map(in_memory)),
         }
     }
 
@@ -77,10 +80,12 @@ impl Outgoing {
         !matches!(self, Self::Stream(_))
     }
 
-    /// The body made for the next attempt; `None` where the request has it already, or it is a stream.
+    /// The body of the next attempt; `None` where there is none, or it is a stream.
     pub(crate) fn made(&self) -> Result<Option<Body>, NoBody> {
-        let Self::Factory { factory, first } = self else {
-            return Ok(None);
+        let (factory, first) = match self {
+            Self::Bytes(bytes) => return Ok(bytes.clone().map(Body::from)),
+            Self::Stream(_) => return Ok(None),
+            Self::Factory { factory, first } => (factory, first),
         };
         let body = (factory.0)().map_err(NoBody::unmade)?;
         let print = body.as_bytes().map(fingerprint);
@@ -94,9 +99,19 @@ impl Outgoing {
     pub(crate) fn stream(&self) -> Result<Option<Body>, NoBody> {
         match self {
             Self::Stream(body) => lock(body).take().map(Some).ok_or(NoBody::Used),
-            Self::InRequest | Self::Factory { .. } => Ok(None),
+            Self::Bytes(_) | Self::Factory { .. } => Ok(None),
         }
     }
+}
+
+/// The bytes of a body that is in memory: its one frame, which is there at the first look.
+fn in_memory(mut body: Body) -> Bytes {
+    let mut context = Context::from_waker(Waker::noop());
+    let frame = match Pin::new(&mut body).poll_frame(&mut context) {
+        Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
+        _ => None,
+    };
+    frame.unwrap_or_default()
 }
 
 fn fingerprint(bytes: &[u8]) -> u64 {

@@ -44,7 +44,7 @@ pub(crate) struct Facts {
     pub(crate) answered: Option<Box<Url>>,
     pub(crate) retry_after: Option<Duration>,
     /// What a nested client tried.
-    pub(crate) nested: Option<Attempts>,
+    pub(crate) nested: Option<Box<Attempts>>,
     /// The request it is about, where that is known: method and URL, or the URL alone, as errors show them.
     pub(crate) about: Option<String>,
     /// Found inside an error of somebody between, and about no request that is known: it may be that of another one.
@@ -125,7 +125,7 @@ impl Facts {
         Self {
             status: error.status(),
             retry_after: error.retry_after(),
-            nested: Some(error.attempts().clone()),
+            nested: Some(Box::new(error.attempts().clone())),
             about: answered.is_none().then(|| error.target().to_owned()),
             answered,
             ..Failure::new(error.kind(), Finding { delivery, retry }).into()

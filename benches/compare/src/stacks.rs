@@ -1,0 +1,333 @@
+//! The stacks, each set up as its documentation shows it: three attempts, no wait between them, a timeout of ten seconds.
+
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{ConstantBuilder, Retryable};
+use reqwest::{Method, Request, Response, StatusCode};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use reqwest_retry::RetryTransientMiddleware;
+use reqwest_retry::policies::ExponentialBackoff;
+use steadfast::{Backoff, CircuitBreaker, Policy};
+use tower::retry::budget::{Budget, TpsBudget};
+use tower::{Service, ServiceBuilder, ServiceExt};
+use tower_resilience::circuitbreaker::CircuitBreakerLayer;
+use tower_resilience::retry::{RetryBudgetBuilder, RetryLayer};
+use tower_resilience::timelimiter::TimeLimiterLayer;
+
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+type Sending = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>>;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const RETRIES: u32 = 2;
+
+/// What is sent.
+#[derive(Clone)]
+pub struct Call {
+    pub method: Method,
+    pub url: String,
+    pub body: Option<&'static [u8]>,
+    /// A POST with a key of its own: who makes none gets one by hand.
+    pub keyed: bool,
+}
+
+impl Call {
+    pub fn get(url: String) -> Self {
+        Self { method: Method::GET, url, body: None, keyed: false }
+    }
+
+    pub fn post(url: String, keyed: bool) -> Self {
+        static BODY: [u8; 1024] = [b'x'; 1024];
+        Self { method: Method::POST, url, body: Some(&BODY), keyed }
+    }
+
+    fn of(&self, http: &reqwest::Client) -> reqwest::RequestBuilder {
+        let mut request = http.request(self.method.clone(), &self.url);
+        if let Some(body) = self.body {
+            request = request.body(body);
+        }
+        if self.keyed {
+            request = request.header("idempotency-key", uuid::Uuid::new_v4().to_string());
+        }
+        request
+    }
+}
+
+/// One way of sending.
+pub struct Stack {
+    pub name: &'static str,
+    send: Box<dyn Fn(&Call) -> Sending + Send + Sync>,
+}
+
+impl Stack {
+    fn new(name: &'static str, send: impl Fn(&Call) -> Sending + Send + Sync + 'static) -> Self {
+        Self { name, send: Box::new(send) }
+    }
+
+    /// The whole call, with its body.
+    pub async fn call(&self, call: &Call) -> Result<StatusCode, Failure> {
+        let response = (self.send)(call).await?;
+        let status = response.status();
+        response.bytes().await?;
+        Ok(status)
+    }
+
+    /// What comes back, with its body still on the wire.
+    pub async fn response(&self, call: &Call) -> Result<Response, Failure> {
+        (self.send)(call).await
+    }
+}
+
+fn http() -> reqwest::ClientBuilder {
+    // Pooling as in a service; no repeats by itself, so that what repeats is what is measured.
+    reqwest::Client::builder().no_proxy().retry(reqwest::retry::never())
+}
+
+fn is_failed(result: &Result<Response, impl Sized>) -> bool {
+    match result {
+        Ok(response) => response.status().is_server_error(),
+        Err(_) => true,
+    }
+}
+
+pub fn all() -> Vec<Stack> {
+    vec![
+        bare("bare reqwest"),
+        bare("bare reqwest, again"),
+        with_timeout(),
+        own_retry(),
+        by_tower(),
+        by_backon(),
+        by_middleware(),
+        by_tower_resilience(),
+        steadfast("Steadfast, streamed", true),
+        steadfast("Steadfast", false),
+    ]
+}
+
+fn bare(name: &'static str) -> Stack {
+    let http = http().build().expect("a client");
+    Stack::new(name, move |call| {
+        let sending = call.of(&http).send();
+        Box::pin(async { Ok(sending.await?) })
+    })
+}
+
+fn with_timeout() -> Stack {
+    let http = http().build().expect("a client");
+    Stack::new("reqwest with `.timeout`", move |call| {
+        let sending = call.of(&http).timeout(TIMEOUT).send();
+        Box::pin(async { Ok(sending.await?) })
+    })
+}
+
+fn own_retry() -> Stack {
+    let retries = reqwest::retry::for_host("127.0.0.1")
+        .max_retries_per_request(RETRIES)
+        .no_budget()
+        .classify_fn(|attempt| match attempt.status() {
+            Some(status) if status.is_server_error() => attempt.retryable(),
+            None => attempt.retryable(),
+            _ => attempt.success(),
+        });
+    let http = reqwest::Client::builder().no_proxy().retry(retries).build().expect("a client");
+    Stack::new("reqwest's `.retry`", move |call| {
+        let sending = call.of(&http).timeout(TIMEOUT).send();
+        Box::pin(async { Ok(sending.await?) })
+    })
+}
+
+/// As tower's own documentation has a policy: the request is cloned before each attempt.
+#[derive(Clone)]
+struct Attempts {
+    left: u32,
+    budget: Arc<TpsBudget>,
+}
+
+impl Attempts {
+    fn new(budget: &Arc<TpsBudget>) -> Self {
+        Self { left: RETRIES, budget: Arc::clone(budget) }
+    }
+}
+
+impl<E> tower::retry::Policy<Request, Response, E> for Attempts {
+    type Future = std::future::Ready<()>;
+
+    fn retry(&mut self, _: &mut Request, result: &mut Result<Response, E>) -> Option<Self::Future> {
+        if !is_failed(result) {
+            self.budget.deposit();
+            return None;
+        }
+        if self.left == 0 || !self.budget.withdraw() {
+            return None;
+        }
+        self.left -= 1;
+        Some(ready(()))
+    }
+
+    fn clone_request(&mut self, request: &Request) -> Option<Request> {
+        request.try_clone()
+    }
+}
+
+fn budget() -> Arc<TpsBudget> {
+    Arc::new(TpsBudget::new(Duration::from_secs(10), 1_000, 0.2))
+}
+
+/// A retry and a timeout by tower, over any service.
+pub fn tower_over<S>(service: S) -> impl Fn(Request) -> Sending + Send + Sync + Clone
+where
+    S: Service<Request, Response = Response, Future: Send> + Clone + Send + Sync + 'static,
+    S::Error: Into<Failure> + Send + Sync + 'static,
+{
+    let budget = budget();
+    let timed = ServiceBuilder::new().timeout(TIMEOUT).service(service);
+    move |request| {
+        let stack = ServiceBuilder::new().retry(Attempts::new(&budget)).service(timed.clone());
+        Box::pin(stack.oneshot(request))
+    }
+}
+
+fn by_tower() -> Stack {
+    let http = http().build().expect("a client");
+    let send = tower_over(http.clone());
+    Stack::new("tower: retry, timeout, budget", move |call| match call.of(&http).build() {
+        Ok(request) => send(request),
+        Err(error) => Box::pin(async { Err(error.into()) }),
+    })
+}
+
+/// A retry and a timeout by backon, over any way of sending.
+pub fn backon_over<F, Fut, E>(send: F) -> impl Fn(Request) -> Sending + Send + Sync + Clone
+where
+    F: Fn(Request) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Response, E>> + Send + 'static,
+    E: Into<Failure> + 'static,
+{
+    move |request| {
+        let send = send.clone();
+        Box::pin(async move {
+            let attempt = || async {
+                let request = request.try_clone().ok_or("a stream cannot be repeated")?;
+                let response = tokio::time::timeout(TIMEOUT, send(request)).await?.map_err(Into::into)?;
+                match response.status().is_server_error() {
+                    true => Err(Failure::from("a failing status")),
+                    false => Ok(response),
+                }
+            };
+            let waits = ConstantBuilder::default().with_delay(Duration::ZERO).with_max_times(RETRIES as usize);
+            attempt.retry(waits).await
+        })
+    }
+}
+
+fn by_backon() -> Stack {
+    let http = http().build().expect("a client");
+    let sender = http.clone();
+    let send = backon_over(move |request| sender.execute(request));
+    Stack::new("backon and timeout", move |call| match call.of(&http).build() {
+        Ok(request) => send(request),
+        Err(error) => Box::pin(async { Err(error.into()) }),
+    })
+}
+
+pub fn retry_middleware() -> RetryTransientMiddleware<ExponentialBackoff> {
+    let waits = ExponentialBackoff::builder()
+        .retry_bounds(Duration::ZERO, Duration::ZERO)
+        .build_with_max_retries(RETRIES);
+    RetryTransientMiddleware::new_with_policy(waits)
+}
+
+fn by_middleware() -> Stack {
+    let http = http().build().expect("a client");
+    let stack: ClientWithMiddleware = ClientBuilder::new(http.clone()).with(retry_middleware()).build();
+    Stack::new("reqwest-middleware, reqwest-retry", move |call| {
+        let request = call.of(&http).timeout(TIMEOUT).build();
+        let stack = stack.clone();
+        Box::pin(async move { Ok(stack.execute(request?).await?) })
+    })
+}
+
+/// tower-resilience asks for requests that can be cloned.
+pub struct Cloneable(pub Request);
+
+impl Clone for Cloneable {
+    fn clone(&self) -> Self {
+        Self(self.0.try_clone().expect("a body that can be cloned"))
+    }
+}
+
+/// Retry with budget, breaker and time limit by tower-resilience, over any way of sending.
+pub fn resilience_over<F, Fut>(send: F) -> impl Fn(Request) -> Sending + Send + Sync + Clone
+where
+    F: Fn(Request) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Response, reqwest::Error>> + Send + 'static,
+{
+    let leaf = tower::service_fn(move |Cloneable(request): Cloneable| send(request));
+    let limiter = TimeLimiterLayer::builder().timeout_duration(TIMEOUT).build();
+    let breaker = CircuitBreakerLayer::builder()
+        .failure_rate_threshold(0.5)
+        .sliding_window_size(100)
+        .minimum_number_of_calls(1_000_000)
+        .build()
+        .expect("a breaker");
+    let budget = RetryBudgetBuilder::new()
+        .token_bucket()
+        .tokens_per_second(1e6)
+        .max_tokens(1_000_000)
+        .build()
+        .expect("a budget");
+    let retry = RetryLayer::builder()
+        .max_attempts(RETRIES as usize + 1)
+        .fixed_backoff(Duration::ZERO)
+        .retry_on_response(|response: &Response| response.status().is_server_error())
+        .budget(budget)
+        .build();
+    let stack = ServiceBuilder::new().layer(retry).layer(breaker).layer(limiter).service(leaf);
+    move |request| {
+        let stack = stack.clone();
+        Box::pin(async { Ok(stack.oneshot(Cloneable(request)).await.map_err(|error| error.to_string())?) })
+    }
+}
+
+fn by_tower_resilience() -> Stack {
+    let http = http().build().expect("a client");
+    let sender = http.clone();
+    let send = resilience_over(move |request| sender.execute(request));
+    Stack::new("tower-resilience, all of it", move |call| match call.of(&http).build() {
+        Ok(request) => send(request),
+        Err(error) => Box::pin(async { Err(error.into()) }),
+    })
+}
+
+/// Deadline, timeout, budget, circuit and, on a POST, a key: all on.
+pub fn client(http: reqwest::Client) -> steadfast::Client {
+    let policy = Policy::builder()
+        .deadline(Duration::from_secs(30))
+        .attempt_timeout(TIMEOUT)
+        .max_attempts(RETRIES + 1)
+        .backoff(Backoff::none())
+        .budget(steadfast::RetryBudget::new(1.0, 1_000_000))
+        .circuit_breaker(CircuitBreaker::default().minimum_throughput(1_000_000));
+    steadfast::Client::builder(http).policy(policy.build().expect("a policy")).build()
+}
+
+fn steadfast(name: &'static str, streamed: bool) -> Stack {
+    let client = client(http().build().expect("a client"));
+    Stack::new(name, move |call| {
+        let mut request = client.request(call.method.clone(), &call.url);
+        if let Some(body) = call.body {
+            request = request.body(body);
+            if !call.keyed {
+                request = request.without_idempotency_key().replay_safe(true);
+            }
+        }
+        if streamed {
+            request = request.streamed();
+        }
+        let sending = request.send();
+        Box::pin(async { Ok(sending.await?) })
+    })
+}
