@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use uuid::Uuid;
 
 /// The longest key that is accepted, in bytes (R55).
@@ -124,6 +125,20 @@ impl IdempotencyKey {
     /// The key as it is sent.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The same text, shared.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        Bytes::from_owner(Text(self.clone()))
+    }
+}
+
+/// As what shared bytes are made of.
+struct Text(IdempotencyKey);
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_str().as_bytes()
     }
 }
 

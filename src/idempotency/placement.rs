@@ -101,12 +101,11 @@ impl Placement {
     fn write(&self, request: &mut Request, key: &IdempotencyKey) -> Result<(), BoxError> {
         match self {
             Self::Header { name, quoted } => {
-                let text = if *quoted {
-                    quote(key)
-                } else {
-                    Cow::Borrowed(key.as_str())
+                let mut value = match quoted {
+                    true => HeaderValue::from_str(&quote(key))?,
+                    // The text of the key itself, which no copy of the request copies.
+                    false => HeaderValue::from_maybe_shared(key.to_bytes())?,
                 };
-                let mut value = HeaderValue::from_str(&text)?;
                 value.set_sensitive(true);
                 request.headers_mut().insert(name.clone(), value);
             }
@@ -254,9 +253,9 @@ fn in_query(query: Option<&str>, name: &str) -> Result<Option<String>, KeyError>
     }
 }
 
-fn quote(key: &IdempotencyKey) -> Cow<'_, str> {
+fn quote(key: &IdempotencyKey) -> String {
     let escaped = key.as_str().replace('\\', "\\\\").replace('"', "\\\"");
-    Cow::Owned(format!("\"{escaped}\""))
+    format!("\"{escaped}\"")
 }
 
 /// The text of a quoted string; anything else as it is. Parameters behind the string are left out.

@@ -17,8 +17,8 @@ fn main() {
                 let region = Region::new(ALLOCATOR);
                 for _ in 0..1000 { stack.call(&call).await.unwrap(); }
                 let c = region.change();
-                if stack.name == "bare reqwest" { base = (c.allocations, c.bytes_allocated); }
-                println!("{:<36} {:>8.2} {:>10.1}", stack.name, (c.allocations as f64 - base.0 as f64) / 1000.0, (c.bytes_allocated as f64 - base.1 as f64) / 1000.0);
+                let bytes = c.bytes_allocated - stack.boxed() * 1000; if stack.name == "bare reqwest" { base = (c.allocations, bytes); }
+                println!("{:<36} {:>8.2} {:>10.1}", stack.name, (c.allocations as f64 - base.0 as f64) / 1000.0, (bytes as f64 - base.1 as f64) / 1000.0);
             });
         }
     }

@@ -3,6 +3,7 @@
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
@@ -12,6 +13,7 @@ use reqwest_retry::RetryTransientMiddleware;
 use reqwest_retry::policies::ExponentialBackoff;
 use steadfast::{Backoff, CircuitBreaker, Policy};
 use tower::retry::budget::{Budget, TpsBudget};
+use tower::util::Oneshot;
 use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_resilience::circuitbreaker::CircuitBreakerLayer;
 use tower_resilience::retry::{RetryBudgetBuilder, RetryLayer};
@@ -59,11 +61,31 @@ impl Call {
 pub struct Stack {
     pub name: &'static str,
     send: Box<dyn Fn(&Call) -> Sending + Send + Sync>,
+    /// The bytes of its future, which a caller has in its own and which are boxed here.
+    boxed: Arc<AtomicUsize>,
 }
 
 impl Stack {
-    fn new(name: &'static str, send: impl Fn(&Call) -> Sending + Send + Sync + 'static) -> Self {
-        Self { name, send: Box::new(send) }
+    fn new<F, Fut, E>(name: &'static str, send: F) -> Self
+    where
+        F: Fn(&Call) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Response, E>> + Send + 'static,
+        E: Into<Failure>,
+    {
+        let boxed = Arc::new(AtomicUsize::new(0));
+        let size = Arc::clone(&boxed);
+        let send = move |call: &Call| -> Sending {
+            let sending = send(call);
+            let sending = async { sending.await.map_err(Into::into) };
+            size.store(size_of_val(&sending), Relaxed);
+            Box::pin(sending)
+        };
+        Self { name, send: Box::new(send), boxed }
+    }
+
+    /// The bytes that were boxed for its last call.
+    pub fn boxed(&self) -> usize {
+        self.boxed.load(Relaxed)
     }
 
     /// The whole call, with its body.
@@ -102,25 +124,22 @@ pub fn all() -> Vec<Stack> {
         by_backon(),
         by_middleware(),
         by_tower_resilience(),
-        steadfast("Steadfast, streamed", true),
-        steadfast("Steadfast", false),
+        steadfast("Steadfast, streamed", wrapped(), true),
+        steadfast("Steadfast", wrapped(), false),
+        steadfast("Steadfast by `from_builder`", built(), false),
     ]
 }
 
 fn bare(name: &'static str) -> Stack {
     let http = http().build().expect("a client");
     Stack::new(name, move |call| {
-        let sending = call.of(&http).send();
-        Box::pin(async { Ok(sending.await?) })
+        call.of(&http).send()
     })
 }
 
 fn with_timeout() -> Stack {
-    let http = http().build().expect("a client");
-    Stack::new("reqwest with `.timeout`", move |call| {
-        let sending = call.of(&http).timeout(TIMEOUT).send();
-        Box::pin(async { Ok(sending.await?) })
-    })
+    let http = http().timeout(TIMEOUT).build().expect("a client");
+    Stack::new("reqwest with `.timeout`", move |call| call.of(&http).send())
 }
 
 fn own_retry() -> Stack {
@@ -132,11 +151,8 @@ fn own_retry() -> Stack {
             None => attempt.retryable(),
             _ => attempt.success(),
         });
-    let http = reqwest::Client::builder().no_proxy().retry(retries).build().expect("a client");
-    Stack::new("reqwest's `.retry`", move |call| {
-        let sending = call.of(&http).timeout(TIMEOUT).send();
-        Box::pin(async { Ok(sending.await?) })
-    })
+    let http = reqwest::Client::builder().no_proxy().retry(retries).timeout(TIMEOUT).build().expect("a client");
+    Stack::new("reqwest's `.retry`", move |call| call.of(&http).send())
 }
 
 /// As tower's own documentation has a policy: the request is cloned before each attempt.
@@ -172,12 +188,14 @@ impl<E> tower::retry::Policy<Request, Response, E> for Attempts {
     }
 }
 
+type Tower<S> = Oneshot<tower::retry::Retry<Attempts, tower::timeout::Timeout<S>>, Request>;
+
 fn budget() -> Arc<TpsBudget> {
     Arc::new(TpsBudget::new(Duration::from_secs(10), 1_000, 0.2))
 }
 
 /// A retry and a timeout by tower, over any service.
-pub fn tower_over<S>(service: S) -> impl Fn(Request) -> Sending + Send + Sync + Clone
+pub fn tower_over<S>(service: S) -> impl Fn(Request) -> Tower<S> + Send + Sync + Clone
 where
     S: Service<Request, Response = Response, Future: Send> + Clone + Send + Sync + 'static,
     S::Error: Into<Failure> + Send + Sync + 'static,
@@ -186,21 +204,20 @@ where
     let timed = ServiceBuilder::new().timeout(TIMEOUT).service(service);
     move |request| {
         let stack = ServiceBuilder::new().retry(Attempts::new(&budget)).service(timed.clone());
-        Box::pin(stack.oneshot(request))
+        stack.oneshot(request)
     }
 }
 
 fn by_tower() -> Stack {
     let http = http().build().expect("a client");
     let send = tower_over(http.clone());
-    Stack::new("tower: retry, timeout, budget", move |call| match call.of(&http).build() {
-        Ok(request) => send(request),
-        Err(error) => Box::pin(async { Err(error.into()) }),
-    })
+    Stack::new("tower: retry, timeout, budget", move |call| send(call.of(&http).build().expect("a request")))
 }
 
 /// A retry and a timeout by backon, over any way of sending.
-pub fn backon_over<F, Fut, E>(send: F) -> impl Fn(Request) -> Sending + Send + Sync + Clone
+pub fn backon_over<F, Fut, E>(
+    send: F,
+) -> impl Fn(Request) -> Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>> + Send + Sync + Clone
 where
     F: Fn(Request) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Response, E>> + Send + 'static,
@@ -227,10 +244,7 @@ fn by_backon() -> Stack {
     let http = http().build().expect("a client");
     let sender = http.clone();
     let send = backon_over(move |request| sender.execute(request));
-    Stack::new("backon and timeout", move |call| match call.of(&http).build() {
-        Ok(request) => send(request),
-        Err(error) => Box::pin(async { Err(error.into()) }),
-    })
+    Stack::new("backon and timeout", move |call| send(call.of(&http).build().expect("a request")))
 }
 
 pub fn retry_middleware() -> RetryTransientMiddleware<ExponentialBackoff> {
@@ -241,12 +255,12 @@ pub fn retry_middleware() -> RetryTransientMiddleware<ExponentialBackoff> {
 }
 
 fn by_middleware() -> Stack {
-    let http = http().build().expect("a client");
+    let http = http().timeout(TIMEOUT).build().expect("a client");
     let stack: ClientWithMiddleware = ClientBuilder::new(http.clone()).with(retry_middleware()).build();
     Stack::new("reqwest-middleware, reqwest-retry", move |call| {
-        let request = call.of(&http).timeout(TIMEOUT).build();
+        let request = call.of(&http).build();
         let stack = stack.clone();
-        Box::pin(async move { Ok(stack.execute(request?).await?) })
+        async move { stack.execute(request?).await }
     })
 }
 
@@ -296,14 +310,11 @@ fn by_tower_resilience() -> Stack {
     let http = http().build().expect("a client");
     let sender = http.clone();
     let send = resilience_over(move |request| sender.execute(request));
-    Stack::new("tower-resilience, all of it", move |call| match call.of(&http).build() {
-        Ok(request) => send(request),
-        Err(error) => Box::pin(async { Err(error.into()) }),
-    })
+    Stack::new("tower-resilience, all of it", move |call| send(call.of(&http).build().expect("a request")))
 }
 
 /// Deadline, timeout, budget, circuit and, on a POST, a key: all on.
-pub fn client(http: reqwest::Client) -> steadfast::Client {
+fn on(builder: steadfast::ClientBuilder) -> steadfast::Client {
     let policy = Policy::builder()
         .deadline(Duration::from_secs(30))
         .attempt_timeout(TIMEOUT)
@@ -311,11 +322,18 @@ pub fn client(http: reqwest::Client) -> steadfast::Client {
         .backoff(Backoff::none())
         .budget(steadfast::RetryBudget::new(1.0, 1_000_000))
         .circuit_breaker(CircuitBreaker::default().minimum_throughput(1_000_000));
-    steadfast::Client::builder(http).policy(policy.build().expect("a policy")).build()
+    builder.policy(policy.build().expect("a policy")).build()
 }
 
-fn steadfast(name: &'static str, streamed: bool) -> Stack {
-    let client = client(http().build().expect("a client"));
+pub fn wrapped() -> steadfast::Client {
+    on(steadfast::Client::builder(http().build().expect("a client")))
+}
+
+fn built() -> steadfast::Client {
+    on(steadfast::Client::from_builder(http()).expect("a client"))
+}
+
+fn steadfast(name: &'static str, client: steadfast::Client, streamed: bool) -> Stack {
     Stack::new(name, move |call| {
         let mut request = client.request(call.method.clone(), &call.url);
         if let Some(body) = call.body {
@@ -327,7 +345,6 @@ fn steadfast(name: &'static str, streamed: bool) -> Stack {
         if streamed {
             request = request.streamed();
         }
-        let sending = request.send();
-        Box::pin(async { Ok(sending.await?) })
+        request.send()
     })
 }
