@@ -139,14 +139,14 @@ impl Billing {
     }
 }
 
-/// What the service says in the body and not in the status: these two do not end differently.
+/// What the service says in the body and not in the status: with these two it did nothing, and will not.
 struct Codes;
 
 impl Classifier for Codes {
     fn classify(&self, _: &RequestFacts<'_>, attempt: &AttemptFacts<'_>) -> Verdict {
         let refusal = attempt.body().and_then(|body| serde_json::from_slice(body).ok());
         match refusal {
-            Some(Refusal { code }) if code == "ERR_VALIDATION" || code == "ERR_CONFLICT" => Verdict::Final,
+            Some(Refusal { code }) if code == "ERR_VALIDATION" || code == "ERR_CONFLICT" => Verdict::Refused,
             _ => Verdict::Default,
         }
     }

@@ -336,6 +336,9 @@ impl ClientBuilder {
     /// The policy of one group, in place of the client's: of the requests that name it with
     /// [`circuit`](RequestBuilder::circuit), or of those to an origin, `https://api.example.com`, that name none. It takes
     /// nothing from the client's.
+    ///
+    /// A name that reads as an origin (scheme and host, with or without port, nothing behind) means that origin. Any other is
+    /// only met by a request that names the same: `api.example.com` or `https://api.example.com/v1` is the group of no URL.
     pub fn policy_for(mut self, group: impl Into<Cow<'static, str>>, policy: Policy) -> Self {
         self.group(group).policy = Some(Arc::new(policy));
         self
@@ -386,8 +389,8 @@ impl ClientBuilder {
     /// It sees the request as it would be sent, key and all, but for a body that is a stream. It may change headers, URL and
     /// version. The key is put back where it is lost or changed, and a request whose method or body is another is refused.
     /// The time it takes is the attempt's. It runs in the span of the attempt, before anything is spent on it: where it
-    /// fails there is no attempt, the operation ends with an error of the kind `Request`, and what earlier attempts met stays
-    /// with that. Set again, it takes the place of the one before.
+    /// fails, or takes all of that time, there is no attempt and no other one: the operation ends with an error of the kind
+    /// `Request`, and what earlier attempts met stays with that. Set again, it takes the place of the one before.
     pub fn before_attempt<F, Fut>(mut self, hook: F) -> Self
     where
         F: Fn(Request, u32) -> Fut + Send + Sync + 'static,
@@ -404,7 +407,7 @@ impl ClientBuilder {
     }
 
     /// Sends every attempt by this instead of the inner client: a [`Script`](crate::testing::Script), or
-    /// [`Faults`](crate::testing::Faults) over the real one. For tests.
+    /// [`Faults`](crate::testing::Faults) over the real one. For tests; needs the feature `testing`.
     #[cfg(feature = "testing")]
     pub fn transport<F, Fut, E>(mut self, send: F) -> Self
     where

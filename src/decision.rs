@@ -233,11 +233,14 @@ impl<'a> Machine<'a> {
         random: impl FnOnce() -> u64,
     ) -> Judgement {
         let finding = self.finding(ending);
-        let finding = match verdict(finding.delivery) {
+        let believed = Self::may_be_rejected(ending, finding);
+        let verdict = verdict(finding.delivery);
+        let finding = match verdict {
             Verdict::Default => finding,
-            Verdict::Final => Finding::last(finding.delivery),
-            Verdict::Rejected if Self::may_be_rejected(ending, finding) => Finding::retry(Delivery::Rejected),
+            Verdict::Rejected if believed => Finding::retry(Delivery::Rejected),
             Verdict::Rejected | Verdict::Retry => Finding::retry(finding.delivery),
+            Verdict::Refused if believed => Finding::last(Delivery::Rejected),
+            Verdict::Refused | Verdict::Final => Finding::last(finding.delivery),
         };
         match ending.nested() {
             Some(attempts) => self.evidence.add_nested(attempts, finding.delivery),
@@ -249,6 +252,7 @@ impl<'a> Machine<'a> {
                     Some(Meaning::Mismatch) => Some(true),
                     // What lost the key of this attempt may have lost those of the earlier ones.
                     Some(Meaning::Missing) => Some(false),
+                    _ if verdict == Verdict::Refused && believed => Some(true),
                     _ => None,
                 },
                 passing: finding.retry,

@@ -260,7 +260,11 @@ impl fmt::Display for Error {
         match self.status() {
             Some(status) if *kind == ErrorKind::Status => write!(f, "{status}"),
             Some(status) if *kind == ErrorKind::Body => write!(f, "{kind} of {status}"),
-            _ => write!(f, "{kind}"),
+            _ => match source {
+                // The kind alone would not say what is wrong with it.
+                Some(source) if *kind == ErrorKind::Request => write!(f, "{kind}: {source}"),
+                _ => write!(f, "{kind}"),
+            },
         }
     }
 }

@@ -88,6 +88,22 @@
 //! * `middleware`: errors of `reqwest-middleware` for [`send_with`](RequestBuilder::send_with);
 //! * `testing`: a scripted service and faults by seed for the tests of your own code.
 //!
+//! # Seeing it
+//!
+//! With [`tracing`](https://docs.rs/tracing), all of the target `steadfast::telemetry`:
+//!
+//! | span or event | level | fields, beside OpenTelemetry's `http.request.method`, `server.address`, `server.port`, `url.full`, `http.response.status_code`, `error.type` |
+//! |---|---|---|
+//! | span `operation` | info | `steadfast.circuit` (its group), `steadfast.attempts`, `steadfast.stop_reason`, `steadfast.outcome` |
+//! | span `attempt` | info | `http.request.resend_count` from the second on, `steadfast.delivery` |
+//! | waiting before the next attempt | debug | `steadfast.attempt`, `steadfast.wait_ms`, `steadfast.retry_after_ms` |
+//! | operation ended | debug | `steadfast.attempts`, `steadfast.stop_reason`, `steadfast.outcome`, `steadfast.elapsed_ms` |
+//! | circuit opened, circuit changed | warn, info | `steadfast.circuit`, `steadfast.from`, `steadfast.to` |
+//! | keys are assumed to be honoured | warn | `steadfast.circuit`; once for each group |
+//!
+//! The values of `steadfast.stop_reason`, `steadfast.outcome` and `steadfast.delivery` are those of the metrics: `circuit_open`,
+//! `not_done`, `not_sent`. Numbers such as R31 in these pages are rows of `docs/requirements.md`, each with its test.
+//!
 //! # Writes
 //!
 //! A finished `reqwest::Client` hides its redirects and its own repeats. [`Client::from_builder`] makes one that does

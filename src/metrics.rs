@@ -34,14 +34,12 @@ use std::time::Duration;
 use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use reqwest::{Response, StatusCode};
 
-use crate::attempts::{Attempt, StopReason};
+use crate::attempts::Attempt;
 use crate::circuit::breaker::CircuitState;
-use crate::classify::Delivery;
 use crate::error::{Error, ErrorKind};
 use crate::operation::Operation;
-use crate::outcome::Outcome;
 use crate::response::ResponseExt;
-use crate::telemetry::error_type;
+use crate::telemetry::{delivery, error_type, outcome, stop_reason};
 
 const OPERATIONS: &str = "steadfast_operations_total";
 const OPERATION_DURATION: &str = "steadfast_operation_duration_seconds";
@@ -159,39 +157,5 @@ fn circuit_state(state: CircuitState) -> f64 {
         CircuitState::Closed => 0.0,
         CircuitState::HalfOpen => 1.0,
         CircuitState::Open => 2.0,
-    }
-}
-
-fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Completed => "completed",
-        Outcome::NotDone => "not_done",
-        Outcome::Unknown => "unknown",
-    }
-}
-
-fn delivery(delivery: Delivery) -> &'static str {
-    match delivery {
-        Delivery::NotSent => "not_sent",
-        Delivery::Rejected => "rejected",
-        Delivery::Unknown => "unknown",
-        Delivery::Answered => "answered",
-    }
-}
-
-fn stop_reason(reason: StopReason) -> &'static str {
-    match reason {
-        StopReason::Done => "done",
-        StopReason::NotRetryable => "not_retryable",
-        StopReason::NotReplaySafe => "not_replay_safe",
-        StopReason::BodyNotReplayable => "body_not_replayable",
-        StopReason::MaxAttempts => "max_attempts",
-        StopReason::Deadline => "deadline",
-        StopReason::Budget => "budget",
-        StopReason::RetryAfter { .. } => "retry_after",
-        StopReason::CircuitOpen { .. } => "circuit_open",
-        StopReason::KeyConflict => "key_conflict",
-        StopReason::Retention => "retention",
-        StopReason::Scope => "scope",
     }
 }

@@ -88,7 +88,8 @@ impl PolicyBuilder {
         self
     }
 
-    /// The time one `send()` may take: attempts, waits and buffered bodies (R25).
+    /// The time one `send()` may take: attempts, waits and buffered bodies (R25). Set alone, it only bounds the attempts, and a first
+    /// one that hangs takes all of it: set [`attempt_timeout`](PolicyBuilder::attempt_timeout) too.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self

@@ -57,7 +57,7 @@ impl RequestBuilder {
         Self::over(client, request)
     }
 
-    /// Adds a header. An `Idempotency-Key` set here is the caller's key.
+    /// Adds a header. An `Idempotency-Key` set here is the caller's key, also where the contract has another place for it.
     pub fn header<K, V>(self, name: K, value: V) -> Self
     where
         HeaderName: TryFrom<K>,

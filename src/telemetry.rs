@@ -9,10 +9,12 @@ use reqwest::{Response, StatusCode, Url};
 use tracing::field::Empty;
 use tracing::{Span, debug, info, info_span, warn};
 
-use crate::attempts::{Attempt, Attempts};
+use crate::attempts::{Attempt, Attempts, StopReason};
 use crate::circuit::breaker::CircuitState;
+use crate::classify::Delivery;
 use crate::error::{Error, ErrorKind};
 use crate::operation::Operation;
+use crate::outcome::Outcome;
 use crate::redacted::Redacted;
 use crate::response::ResponseExt;
 
@@ -24,6 +26,7 @@ pub(crate) fn operation_span(operation: &Operation) -> Span {
         server.address = url.host_str(),
         server.port = port(url),
         url.full = %Redacted(url),
+        steadfast.circuit = %operation.group(),
         http.response.status_code = Empty,
         error.type = Empty,
         steadfast.attempts = Empty,
@@ -61,7 +64,7 @@ pub(crate) fn record_attempt(span: &Span, attempt: &Attempt) {
     if span.is_disabled() {
         return;
     }
-    span.record("steadfast.delivery", tracing::field::display(attempt.delivery()));
+    span.record("steadfast.delivery", delivery(attempt.delivery()));
     record_status(span, attempt.status());
     if let Some(failure) = attempt.failure() {
         span.record("error.type", error_type(failure));
@@ -127,13 +130,13 @@ pub(crate) fn record_result(span: &Span, result: &Result<Response, Error>) {
 
 fn record_attempts(span: &Span, attempts: &Attempts) {
     span.record("steadfast.attempts", attempts.len());
-    span.record("steadfast.stop_reason", tracing::field::display(attempts.stop_reason()));
-    span.record("steadfast.outcome", tracing::field::display(attempts.outcome()));
+    span.record("steadfast.stop_reason", stop_reason(attempts.stop_reason()));
+    span.record("steadfast.outcome", outcome(attempts.outcome()));
     span.in_scope(|| {
         debug!(
             steadfast.attempts = attempts.len(),
-            steadfast.stop_reason = %attempts.stop_reason(),
-            steadfast.outcome = %attempts.outcome(),
+            steadfast.stop_reason = stop_reason(attempts.stop_reason()),
+            steadfast.outcome = outcome(attempts.outcome()),
             steadfast.elapsed_ms = milliseconds(attempts.elapsed()),
             "operation ended"
         );
@@ -154,6 +157,40 @@ pub(crate) fn error_type(kind: ErrorKind) -> &'static str {
         ErrorKind::CircuitOpen => "circuit_open",
         ErrorKind::Deadline => "deadline",
         ErrorKind::Other => "_OTHER",
+    }
+}
+
+pub(crate) fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Completed => "completed",
+        Outcome::NotDone => "not_done",
+        Outcome::Unknown => "unknown",
+    }
+}
+
+pub(crate) fn delivery(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::NotSent => "not_sent",
+        Delivery::Rejected => "rejected",
+        Delivery::Unknown => "unknown",
+        Delivery::Answered => "answered",
+    }
+}
+
+pub(crate) fn stop_reason(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Done => "done",
+        StopReason::NotRetryable => "not_retryable",
+        StopReason::NotReplaySafe => "not_replay_safe",
+        StopReason::BodyNotReplayable => "body_not_replayable",
+        StopReason::MaxAttempts => "max_attempts",
+        StopReason::Deadline => "deadline",
+        StopReason::Budget => "budget",
+        StopReason::RetryAfter { .. } => "retry_after",
+        StopReason::CircuitOpen { .. } => "circuit_open",
+        StopReason::KeyConflict => "key_conflict",
+        StopReason::Retention => "retention",
+        StopReason::Scope => "scope",
     }
 }
 

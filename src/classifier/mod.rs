@@ -1,8 +1,15 @@
 //! What a service says in ways of its own: whether an attempt is worth another one.
 //!
 //! The table of statuses and failures is the default. A [`Classifier`] changes what it says of the attempts of a client; it
-//! cannot make a repeat that is not safe. Several may be given: [`Final`](Verdict::Final) beats
-//! [`Rejected`](Verdict::Rejected), that beats [`Retry`](Verdict::Retry).
+//! cannot make a repeat that is not safe. Several may be given, and the last of these that one of them says counts:
+//!
+//! | verdict | another attempt | what the service did |
+//! |---|---|---|
+//! | [`Default`](Verdict::Default) | as the table of statuses and failures has it | the same |
+//! | [`Retry`](Verdict::Retry) | if the operation is replay-safe, or this attempt was not sent or rejected | by default |
+//! | [`Rejected`](Verdict::Rejected) | yes | nothing |
+//! | [`Refused`](Verdict::Refused) | no | nothing; under a declared contract the earlier attempts did nothing either |
+//! | [`Final`](Verdict::Final) | no | by default |
 //!
 //! ```
 //! use steadfast::classifier::{RetryStatuses, ShouldRetry, by_body};
@@ -23,7 +30,7 @@
 //!     // One that reads its body.
 //!     .classifier(by_body(|_, attempt, body| {
 //!         let refused = attempt.status().is_some_and(|status| status == 500);
-//!         if refused && body.starts_with(b"ERR_VALIDATION") { Verdict::Final } else { Verdict::Default }
+//!         if refused && body.starts_with(b"ERR_VALIDATION") { Verdict::Refused } else { Verdict::Default }
 //!     }))
 //!     .build();
 //! # }
@@ -52,7 +59,8 @@ use crate::redacted::target;
 
 /// Says of an attempt whether another one is worth making, where the default does not know.
 ///
-/// A closure over the two kinds of facts is one. Ready-made ones are in [`classifier`](crate::classifier).
+/// A closure over the two kinds of facts is one, where the types of its arguments are written down. Ready-made ones are in
+/// [`classifier`](crate::classifier).
 pub trait Classifier: Send + Sync {
     /// The verdict. It is asked after every attempt that was made, once, and should take no time worth mentioning.
     fn classify(&self, request: &RequestFacts<'_>, attempt: &AttemptFacts<'_>) -> Verdict;
@@ -87,7 +95,10 @@ pub enum Verdict {
     /// service confirmed, whose answer was lost or late, or came after a redirect, it is taken for [`Retry`](Verdict::Retry):
     /// nobody can know it then.
     Rejected,
-    /// No other attempt would end differently.
+    /// The service did not act, and no other attempt would end differently: it is the service's word, as a final 4xx is. Where
+    /// [`Rejected`](Verdict::Rejected) is not believed, it is taken for [`Final`](Verdict::Final).
+    Refused,
+    /// No other attempt would end differently. What the service did stays as it is by default.
     Final,
 }
 
@@ -168,7 +179,8 @@ impl<'a> AttemptFacts<'a> {
         self.headers
     }
 
-    /// The body of its answer, as far as it was read: for those who [need it](Classifier::needs_body).
+    /// The body of its answer, as far as it was read. `None` unless a classifier of the client
+    /// [needs it](Classifier::needs_body), as those made by [`by_body`] do.
     pub fn body(&self) -> Option<&'a [u8]> {
         self.body
     }

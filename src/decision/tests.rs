@@ -383,7 +383,13 @@ fn after_unknown(ending: &Ending<'_>, verdict: Verdict) -> (Judgement, Outcome) 
 // R68, R69, R70: and no classifier talks it into another attempt.
 #[test]
 fn a_key_that_belongs_to_another_request_ends_the_operation() {
-    for verdict in [Verdict::Default, Verdict::Retry, Verdict::Rejected, Verdict::Final] {
+    for verdict in [
+        Verdict::Default,
+        Verdict::Retry,
+        Verdict::Rejected,
+        Verdict::Refused,
+        Verdict::Final,
+    ] {
         let (judgement, outcome) = after_unknown(&meaning(409, Meaning::Mismatch), verdict);
         assert_eq!(judgement.next, Next::Stop(StopReason::KeyConflict));
         assert_eq!(
@@ -633,6 +639,7 @@ fn any_verdict() -> impl Strategy<Value = Verdict> {
         Verdict::Default,
         Verdict::Retry,
         Verdict::Rejected,
+        Verdict::Refused,
         Verdict::Final,
     ])
 }
@@ -698,7 +705,7 @@ proptest! {
                 Next::Retry(wait) => {
                     prop_assert!(wait >= ending.retry_after().unwrap_or_default());
                     prop_assert!(elapsed + wait < deadline);
-                    prop_assert!(terms.body_replayable && verdict != Verdict::Final);
+                    prop_assert!(terms.body_replayable && verdict < Verdict::Refused);
                     prop_assert!(ending.meaning() != Some(Meaning::Mismatch));
                     prop_assert!(safety.unknown || judgement.delivery != Delivery::Unknown);
                     prop_assert!(safety.answered || judgement.delivery != Delivery::Answered);

@@ -404,10 +404,16 @@ impl fmt::Debug for IdempotencyContract {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContractError {
-    /// It is no header name, or its value no header value.
-    #[error("{name:?} is no name of a header, or its value none of a header")]
+    /// It is no header name.
+    #[error("{name:?} is no name of a header")]
     Header {
-        /// The name.
+        /// The text.
+        name: String,
+    },
+    /// It is no header value.
+    #[error("the value for the header {name:?} is none of a header")]
+    HeaderValue {
+        /// The name of the header.
         name: String,
     },
     /// It is no JSON pointer (RFC 6901) to a member.

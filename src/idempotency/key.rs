@@ -250,7 +250,7 @@ pub enum KeyErrorKind {
     #[error("is given in a request that was told to go without one")]
     Unwanted,
     /// The contract puts the key into a JSON body, and the request has no JSON object in memory as its body.
-    #[error("has no place: the contract puts it into a JSON object, and the body of the request is none")]
+    #[error("has no place: the contract puts it into a JSON object, and the body of the request is not one")]
     NoJsonBody,
     /// The way to the place of the key leads through something that is no JSON object.
     #[error("has no place: {pointer} leads through something that is no JSON object")]

@@ -196,7 +196,8 @@ pub(crate) enum KeyChoice {
 /// Writes the key of an operation into its request, once, before the first attempt (R12).
 ///
 /// The caller's key wins, whether it was given to the builder or stands in the request; where there is none, `make` is asked
-/// for one, and told whether the method is one that wants it: POST or PATCH (R43). What the caller wrote is sent as it is. With
+/// for one, and told whether the method is one that wants it: POST or PATCH (R43). A key in the usual header is the caller's too
+/// where the contract has another place for it, and goes to both. What the caller wrote is sent as it is. With
 /// the key comes whether the caller brought it.
 pub(crate) fn place(
     request: &mut Request,
@@ -217,15 +218,24 @@ pub(crate) fn place(
             return Ok(Some((key, true)));
         }
         (KeyChoice::Given(key), None) => (key, true),
-        (KeyChoice::ByMethod, None) => match make(wanted) {
-            Some(key) => (key, false),
-            None => return Ok(None),
+        (KeyChoice::ByMethod, None) => match in_usual_header(request)? {
+            Some(key) => (key, true),
+            None => match make(wanted) {
+                Some(key) => (key, false),
+                None => return Ok(None),
+            },
         },
         (KeyChoice::Without, None) => return Ok(None),
     };
     contract.check(&key)?;
     placement.write(request, &key)?;
     Ok(Some((key, given)))
+}
+
+/// What the caller wrote for a service that has its keys there, before a contract said otherwise.
+fn in_usual_header(request: &Request) -> Result<Option<IdempotencyKey>, KeyError> {
+    let text = in_header(request.headers(), &IDEMPOTENCY_KEY, true)?;
+    text.map(IdempotencyKey::parse).transpose()
 }
 
 fn in_header(headers: &HeaderMap, name: &HeaderName, quoted: bool) -> Result<Option<String>, KeyError> {

@@ -64,9 +64,12 @@ impl Sign {
     ///
     /// As of [`header`](Sign::header).
     pub fn and_header(mut self, name: &str, value: &str) -> Result<Self, ContractError> {
-        let error = || ContractError::Header { name: name.to_owned() };
-        let header = name.parse().ok().zip(value.parse().ok());
-        self.header = Some(header.ok_or_else(error)?);
+        let text = || name.to_owned();
+        let value = value.parse();
+        self.header = Some((
+            name.parse().map_err(|_| ContractError::Header { name: text() })?,
+            value.map_err(|_| ContractError::HeaderValue { name: text() })?,
+        ));
         Ok(self)
     }
 

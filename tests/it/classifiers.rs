@@ -9,12 +9,12 @@ use reqwest::header::HeaderName;
 use reqwest::{Method, Response, StatusCode};
 use steadfast::classifier::{BareUnavailable, RetryStatuses, ShouldRetry, by_body};
 use steadfast::{
-    AttemptFacts, Classifier, Client, Delivery, ErrorKind, Outcome, RequestBuilder, RequestFacts, ResponseExt,
-    RetryBudget, StopReason, Verdict,
+    AttemptFacts, Classifier, Client, Delivery, ErrorKind, IdempotencyContract, Outcome, RequestBuilder, RequestFacts,
+    ResponseExt, RetryBudget, StopReason, Verdict,
 };
 
 use crate::transport::{
-    Part, Step, Transport, URL, answer, data, fail, fail_with, hang, millis, no_backoff, pause, secs,
+    Part, Step, Transport, URL, answer, data, fail, fail_with, hang, millis, no_backoff, pause, secs, sent, stop,
 };
 
 fn client(classifiers: Vec<Box<dyn Classifier>>) -> Client {
@@ -143,7 +143,13 @@ async fn final_beats_rejected_beats_retry() {
             },
         )
     };
-    let all = [Verdict::Default, Verdict::Retry, Verdict::Rejected, Verdict::Final];
+    let all = [
+        Verdict::Default,
+        Verdict::Retry,
+        Verdict::Rejected,
+        Verdict::Refused,
+        Verdict::Final,
+    ];
     for (rank, first) in all.into_iter().enumerate() {
         for second in &all[..=rank] {
             for pair in [[first, *second], [*second, first]] {
@@ -363,4 +369,29 @@ async fn where_nothing_is_buffered_there_is_no_body_to_look_at() {
         let response = request.send_with(transport.send()).await.unwrap();
         assert_eq!(response.text().await.unwrap(), "x");
     }
+}
+
+// R77: a word of the service that is neither a passing trouble nor a doubt.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_only_a_classifier_knows_settles_what_a_4xx_would() {
+    let refuses = |_: &RequestFacts<'_>, attempt: &AttemptFacts<'_>| match attempt.status() {
+        Some(StatusCode::INTERNAL_SERVER_ERROR) | None => Verdict::Refused,
+        _ => Verdict::Default,
+    };
+    let client = one(refuses);
+    for (request, outcome) in [
+        // Without a declared contract an earlier attempt may have acted without its key.
+        (client.post(URL), Outcome::Unknown),
+        (client.post(URL).contract(IdempotencyContract::ietf()), Outcome::NotDone),
+    ] {
+        let (result, transport) = sent(request, [answer(503), answer(500)]).await;
+        let response = result.unwrap();
+        assert_eq!((stop(&response), transport.seen().len()), (StopReason::NotRetryable, 2));
+        assert_eq!(response.outcome(), Some(outcome));
+    }
+    let (result, _) = sent(client.post(URL), [answer(500)]).await;
+    assert_eq!(result.unwrap().outcome(), Some(Outcome::NotDone));
+    // Where nothing was heard nobody knows that.
+    let (result, _) = sent(client.post(URL), [hang()]).await;
+    assert_eq!(result.unwrap_err().outcome(), Outcome::Unknown);
 }

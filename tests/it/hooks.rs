@@ -107,6 +107,7 @@ async fn what_earlier_attempts_met_stays_with_the_failure_of_a_hook() {
         (ErrorKind::Request, 500)
     );
     assert_eq!((error.outcome(), error.attempts().len()), (Outcome::Unknown, 1));
+    assert!(error.to_string().ends_with(": invalid request: no token"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

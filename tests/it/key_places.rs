@@ -9,7 +9,7 @@ use steadfast::{
 };
 
 use crate::server::{Reply, Server};
-use crate::transport::{Transport, URL, answer, client, fail, key, no_backoff};
+use crate::transport::{Transport, URL, answer, client, fail, key, no_backoff, sent};
 use crate::wire::{http, quick};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -69,6 +69,35 @@ async fn what_needs_no_key_may_have_anything_in_its_place() {
         let error = request.contract(contract()).into_operation().unwrap_err();
         assert!(error.to_string().contains("no text"), "{error}");
     }
+}
+
+// R49: code that set the header before there was a contract keeps its key.
+#[tokio::test(start_paused = true)]
+async fn a_key_in_the_usual_header_is_the_callers_wherever_the_contract_has_it() {
+    let contracts = [
+        IdempotencyContract::body_field("/id").unwrap(),
+        IdempotencyContract::query("id").unwrap(),
+        IdempotencyContract::header("x-request-id").unwrap(),
+        IdempotencyContract::none(),
+    ];
+    for contract in contracts {
+        let request = client(no_backoff())
+            .post(URL)
+            .body("{}")
+            .header("Idempotency-Key", "mine");
+        let (result, transport) = sent(request.contract(contract.clone()), [answer(503), answer(201)]).await;
+        let response = result.unwrap_or_else(|error| panic!("{contract:?}: {error}"));
+        assert_eq!(response.attempts().unwrap().idempotency_key(), Some(&key("mine")));
+        for seen in transport.seen() {
+            let uri = seen.url.as_str().parse().unwrap();
+            let found = contract.key_of(&seen.headers, &uri, &seen.body).unwrap();
+            assert_eq!(found, contract.carries_key().then(|| key("mine")));
+            assert_eq!(seen.header("idempotency-key"), ["mine"]);
+        }
+    }
+    let invalid = client(no_backoff()).post(URL).header("idempotency-key", "not a key");
+    let invalid = invalid.contract(IdempotencyContract::query("id").unwrap());
+    assert!(invalid.into_operation().is_err());
 }
 
 fn hooked(contract: IdempotencyContract, change: fn(&mut Request)) -> Client {

@@ -241,7 +241,7 @@ async fn an_operation_without_an_answer_says_what_failed_and_why_it_stopped() {
         &[
             ("error.type", "timeout"),
             ("steadfast.attempts", "1"),
-            ("steadfast.stop_reason", "not replay-safe"),
+            ("steadfast.stop_reason", "not_replay_safe"),
             ("steadfast.outcome", "unknown"),
         ],
     );

@@ -225,5 +225,8 @@ fn text_that_makes_no_contract_is_named() {
     );
     assert_eq!(IdempotencyContract::query("").unwrap_err(), ContractError::Parameter);
     let name = "x".to_owned();
-    assert_eq!(Sign::header("x", "\n").unwrap_err(), ContractError::Header { name });
+    assert_eq!(
+        Sign::header("x", "\n").unwrap_err(),
+        ContractError::HeaderValue { name }
+    );
 }
