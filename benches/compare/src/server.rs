@@ -24,7 +24,9 @@ pub fn start(core: usize) -> SocketAddr {
         let runtime = Builder::new_current_thread().enable_io().build().expect("a runtime");
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            sender.send(listener.local_addr().expect("an address")).expect("somebody waits");
+            sender
+                .send(listener.local_addr().expect("an address"))
+                .expect("somebody waits");
             while let Ok((connection, _)) = listener.accept().await {
                 CONNECTIONS.fetch_add(1, Relaxed);
                 connection.set_nodelay(true).expect("an option");
@@ -66,6 +68,21 @@ async fn serve(mut connection: TcpStream) -> std::io::Result<()> {
         let number = REQUESTS.fetch_add(1, Relaxed);
         let path = buffer[..head].split(|byte| *byte == b' ').nth(1).unwrap_or_default();
         let answer = match path {
+            // For the probes.
+            b"/silent" => {
+                filled = 0;
+                continue;
+            }
+            b"/reset" => return Ok(()),
+            b"/half" => &b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha"[..],
+            b"/busy" if number == 0 => {
+                &b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"[..]
+            }
+            b"/down" => &small[..],
+            b"/keyed" => match contains(&buffer[..head], b"idempotency-key") {
+                true => ok,
+                false => &small[..],
+            },
             // Two failures, then a success.
             b"/heals" if number % 3 != 2 => &small[..],
             b"/heals-large" if number % 3 != 2 => &large[..],
@@ -75,6 +92,10 @@ async fn serve(mut connection: TcpStream) -> std::io::Result<()> {
         debug_assert!(filled == head + 4 + length);
         filled = 0;
     }
+}
+
+fn contains(head: &[u8], name: &[u8]) -> bool {
+    head.windows(name.len()).any(|window| window.eq_ignore_ascii_case(name))
 }
 
 fn failure(length: usize) -> Vec<u8> {
@@ -87,7 +108,8 @@ fn content_length(head: &[u8]) -> usize {
     let lines = head.split(|byte| *byte == b'\n');
     let length = lines.filter_map(|line| {
         let (name, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| value.trim().parse().ok())?
     });
     length.last().unwrap_or(0)
 }

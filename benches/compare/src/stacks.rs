@@ -22,8 +22,26 @@ use tower_resilience::timelimiter::TimeLimiterLayer;
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Sending = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>>;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
 const RETRIES: u32 = 2;
+
+/// What differs between the measurements and the probes.
+#[derive(Clone, Copy)]
+pub struct Settings {
+    pub timeout: Duration,
+    /// The budgets that the stacks have by default; without, none that could run dry.
+    pub budgets: bool,
+}
+
+impl Settings {
+    pub const MEASURED: Self = Self {
+        timeout: Duration::from_secs(10),
+        budgets: false,
+    };
+    pub const PROBED: Self = Self {
+        timeout: Duration::from_millis(300),
+        budgets: true,
+    };
+}
 
 /// What is sent.
 #[derive(Clone)]
@@ -33,16 +51,34 @@ pub struct Call {
     pub body: Option<&'static [u8]>,
     /// A POST with a key of its own: who makes none gets one by hand.
     pub keyed: bool,
+    /// Somebody vouches for a keyless one. Only Steadfast asks.
+    pub repeatable: bool,
+    /// Whoever makes keys makes one.
+    pub own_key: bool,
 }
 
 impl Call {
     pub fn get(url: String) -> Self {
-        Self { method: Method::GET, url, body: None, keyed: false }
+        Self {
+            method: Method::GET,
+            url,
+            body: None,
+            keyed: false,
+            repeatable: true,
+            own_key: false,
+        }
     }
 
     pub fn post(url: String, keyed: bool) -> Self {
         static BODY: [u8; 1024] = [b'x'; 1024];
-        Self { method: Method::POST, url, body: Some(&BODY), keyed }
+        Self {
+            method: Method::POST,
+            url,
+            body: Some(&BODY),
+            keyed,
+            repeatable: true,
+            own_key: false,
+        }
     }
 
     fn of(&self, http: &reqwest::Client) -> reqwest::RequestBuilder {
@@ -80,7 +116,11 @@ impl Stack {
             size.store(size_of_val(&sending), Relaxed);
             Box::pin(sending)
         };
-        Self { name, send: Box::new(send), boxed }
+        Self {
+            name,
+            send: Box::new(send),
+            boxed,
+        }
     }
 
     /// The bytes that were boxed for its last call.
@@ -94,11 +134,6 @@ impl Stack {
         let status = response.status();
         response.bytes().await?;
         Ok(status)
-    }
-
-    /// What comes back, with its body still on the wire.
-    pub async fn response(&self, call: &Call) -> Result<Response, Failure> {
-        (self.send)(call).await
     }
 }
 
@@ -114,57 +149,84 @@ fn is_failed(result: &Result<Response, impl Sized>) -> bool {
     }
 }
 
-pub fn all() -> Vec<Stack> {
+pub fn all(settings: Settings) -> Vec<Stack> {
     vec![
         bare("bare reqwest"),
         bare("bare reqwest, again"),
-        with_timeout(),
-        own_retry(),
-        by_tower(),
-        by_backon(),
-        by_middleware(),
-        by_tower_resilience(),
-        steadfast("Steadfast, streamed", wrapped(), true),
-        steadfast("Steadfast", wrapped(), false),
-        steadfast("Steadfast by `from_builder`", built(), false),
+        with_timeout(settings),
+        own_retry(settings),
+        by_tower(settings),
+        by_backon(settings),
+        by_middleware(settings),
+        by_tower_resilience(settings),
+        steadfast("Steadfast, streamed", wrapped(settings), true),
+        steadfast("Steadfast", wrapped(settings), false),
+        steadfast("Steadfast by `from_builder`", built(settings), false),
     ]
 }
 
 fn bare(name: &'static str) -> Stack {
     let http = http().build().expect("a client");
-    Stack::new(name, move |call| {
-        call.of(&http).send()
+    Stack::new(name, move |call| call.of(&http).send())
+}
+
+/// Three attempts by hand, each drained before the next.
+pub fn by_hand() -> Stack {
+    let http = http().build().expect("a client");
+    Stack::new("a loop by hand", move |call| {
+        let requests = [call.of(&http), call.of(&http), call.of(&http)];
+        async {
+            let mut last = Err(Failure::from("no attempt"));
+            for request in requests {
+                let response = request.send().await?;
+                if !response.status().is_server_error() {
+                    return Ok(response);
+                }
+                last = Err("a failing status".into());
+                response.bytes().await?;
+            }
+            last
+        }
     })
 }
 
-fn with_timeout() -> Stack {
-    let http = http().timeout(TIMEOUT).build().expect("a client");
+fn with_timeout(settings: Settings) -> Stack {
+    let http = http().timeout(settings.timeout).build().expect("a client");
     Stack::new("reqwest with `.timeout`", move |call| call.of(&http).send())
 }
 
-fn own_retry() -> Stack {
-    let retries = reqwest::retry::for_host("127.0.0.1")
-        .max_retries_per_request(RETRIES)
-        .no_budget()
-        .classify_fn(|attempt| match attempt.status() {
-            Some(status) if status.is_server_error() => attempt.retryable(),
-            None => attempt.retryable(),
-            _ => attempt.success(),
-        });
-    let http = reqwest::Client::builder().no_proxy().retry(retries).timeout(TIMEOUT).build().expect("a client");
+fn own_retry(settings: Settings) -> Stack {
+    let mut retries = reqwest::retry::for_host("127.0.0.1").max_retries_per_request(RETRIES);
+    if !settings.budgets {
+        retries = retries.no_budget();
+    }
+    let retries = retries.classify_fn(|attempt| match attempt.status() {
+        Some(status) if status.is_server_error() => attempt.retryable(),
+        None => attempt.retryable(),
+        _ => attempt.success(),
+    });
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .retry(retries)
+        .timeout(settings.timeout)
+        .build()
+        .expect("a client");
     Stack::new("reqwest's `.retry`", move |call| call.of(&http).send())
 }
 
 /// As tower's own documentation has a policy: the request is cloned before each attempt.
 #[derive(Clone)]
-struct Attempts {
+pub struct Attempts {
     left: u32,
     budget: Arc<TpsBudget>,
 }
 
 impl Attempts {
     fn new(budget: &Arc<TpsBudget>) -> Self {
-        Self { left: RETRIES, budget: Arc::clone(budget) }
+        Self {
+            left: RETRIES,
+            budget: Arc::clone(budget),
+        }
     }
 }
 
@@ -188,36 +250,41 @@ impl<E> tower::retry::Policy<Request, Response, E> for Attempts {
     }
 }
 
-type Tower<S> = Oneshot<tower::retry::Retry<Attempts, tower::timeout::Timeout<S>>, Request>;
+pub type Tower<S> = Oneshot<tower::retry::Retry<Attempts, tower::timeout::Timeout<S>>, Request>;
 
-fn budget() -> Arc<TpsBudget> {
-    Arc::new(TpsBudget::new(Duration::from_secs(10), 1_000, 0.2))
+fn budget(settings: Settings) -> Arc<TpsBudget> {
+    Arc::new(match settings.budgets {
+        true => TpsBudget::default(),
+        false => TpsBudget::new(Duration::from_secs(10), 1_000_000, 0.2),
+    })
 }
 
 /// A retry and a timeout by tower, over any service.
-pub fn tower_over<S>(service: S) -> impl Fn(Request) -> Tower<S> + Send + Sync + Clone
+pub fn tower_over<S>(service: S, settings: Settings) -> impl Fn(Request) -> Tower<S> + Send + Sync + Clone
 where
     S: Service<Request, Response = Response, Future: Send> + Clone + Send + Sync + 'static,
     S::Error: Into<Failure> + Send + Sync + 'static,
 {
-    let budget = budget();
-    let timed = ServiceBuilder::new().timeout(TIMEOUT).service(service);
+    let budget = budget(settings);
+    let timed = ServiceBuilder::new().timeout(settings.timeout).service(service);
     move |request| {
-        let stack = ServiceBuilder::new().retry(Attempts::new(&budget)).service(timed.clone());
+        let stack = ServiceBuilder::new()
+            .retry(Attempts::new(&budget))
+            .service(timed.clone());
         stack.oneshot(request)
     }
 }
 
-fn by_tower() -> Stack {
+fn by_tower(settings: Settings) -> Stack {
     let http = http().build().expect("a client");
-    let send = tower_over(http.clone());
-    Stack::new("tower: retry, timeout, budget", move |call| send(call.of(&http).build().expect("a request")))
+    let send = tower_over(http.clone(), settings);
+    Stack::new("tower: retry, timeout, budget", move |call| {
+        send(call.of(&http).build().expect("a request"))
+    })
 }
 
 /// A retry and a timeout by backon, over any way of sending.
-pub fn backon_over<F, Fut, E>(
-    send: F,
-) -> impl Fn(Request) -> Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>> + Send + Sync + Clone
+pub fn backon_over<F, Fut, E>(send: F, settings: Settings) -> impl Fn(Request) -> Sending + Send + Sync + Clone
 where
     F: Fn(Request) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Response, E>> + Send + 'static,
@@ -228,23 +295,29 @@ where
         Box::pin(async move {
             let attempt = || async {
                 let request = request.try_clone().ok_or("a stream cannot be repeated")?;
-                let response = tokio::time::timeout(TIMEOUT, send(request)).await?.map_err(Into::into)?;
+                let response = tokio::time::timeout(settings.timeout, send(request))
+                    .await?
+                    .map_err(Into::into)?;
                 match response.status().is_server_error() {
                     true => Err(Failure::from("a failing status")),
                     false => Ok(response),
                 }
             };
-            let waits = ConstantBuilder::default().with_delay(Duration::ZERO).with_max_times(RETRIES as usize);
+            let waits = ConstantBuilder::default()
+                .with_delay(Duration::ZERO)
+                .with_max_times(RETRIES as usize);
             attempt.retry(waits).await
         })
     }
 }
 
-fn by_backon() -> Stack {
+fn by_backon(settings: Settings) -> Stack {
     let http = http().build().expect("a client");
     let sender = http.clone();
-    let send = backon_over(move |request| sender.execute(request));
-    Stack::new("backon and timeout", move |call| send(call.of(&http).build().expect("a request")))
+    let send = backon_over(move |request| sender.execute(request), settings);
+    Stack::new("backon and timeout", move |call| {
+        send(call.of(&http).build().expect("a request"))
+    })
 }
 
 pub fn retry_middleware() -> RetryTransientMiddleware<ExponentialBackoff> {
@@ -254,8 +327,8 @@ pub fn retry_middleware() -> RetryTransientMiddleware<ExponentialBackoff> {
     RetryTransientMiddleware::new_with_policy(waits)
 }
 
-fn by_middleware() -> Stack {
-    let http = http().timeout(TIMEOUT).build().expect("a client");
+fn by_middleware(settings: Settings) -> Stack {
+    let http = http().timeout(settings.timeout).build().expect("a client");
     let stack: ClientWithMiddleware = ClientBuilder::new(http.clone()).with(retry_middleware()).build();
     Stack::new("reqwest-middleware, reqwest-retry", move |call| {
         let request = call.of(&http).build();
@@ -274,17 +347,17 @@ impl Clone for Cloneable {
 }
 
 /// Retry with budget, breaker and time limit by tower-resilience, over any way of sending.
-pub fn resilience_over<F, Fut>(send: F) -> impl Fn(Request) -> Sending + Send + Sync + Clone
+pub fn resilience_over<F, Fut>(send: F, settings: Settings) -> impl Fn(Request) -> Sending + Send + Sync + Clone
 where
     F: Fn(Request) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Response, reqwest::Error>> + Send + 'static,
 {
     let leaf = tower::service_fn(move |Cloneable(request): Cloneable| send(request));
-    let limiter = TimeLimiterLayer::builder().timeout_duration(TIMEOUT).build();
+    let limiter = TimeLimiterLayer::builder().timeout_duration(settings.timeout).build();
     let breaker = CircuitBreakerLayer::builder()
         .failure_rate_threshold(0.5)
         .sliding_window_size(100)
-        .minimum_number_of_calls(1_000_000)
+        .minimum_number_of_calls(if settings.budgets { 20 } else { 1_000_000 })
         .build()
         .expect("a breaker");
     let budget = RetryBudgetBuilder::new()
@@ -299,38 +372,65 @@ where
         .retry_on_response(|response: &Response| response.status().is_server_error())
         .budget(budget)
         .build();
-    let stack = ServiceBuilder::new().layer(retry).layer(breaker).layer(limiter).service(leaf);
+    let stack = ServiceBuilder::new()
+        .layer(retry)
+        .layer(breaker)
+        .layer(limiter)
+        .service(leaf);
     move |request| {
         let stack = stack.clone();
-        Box::pin(async { Ok(stack.oneshot(Cloneable(request)).await.map_err(|error| error.to_string())?) })
+        Box::pin(async {
+            Ok(stack
+                .oneshot(Cloneable(request))
+                .await
+                .map_err(|error| error.to_string())?)
+        })
     }
 }
 
-fn by_tower_resilience() -> Stack {
+fn by_tower_resilience(settings: Settings) -> Stack {
     let http = http().build().expect("a client");
     let sender = http.clone();
-    let send = resilience_over(move |request| sender.execute(request));
-    Stack::new("tower-resilience, all of it", move |call| send(call.of(&http).build().expect("a request")))
+    let send = resilience_over(move |request| sender.execute(request), settings);
+    Stack::new("tower-resilience, all of it", move |call| {
+        send(call.of(&http).build().expect("a request"))
+    })
 }
 
 /// Deadline, timeout, budget, circuit and, on a POST, a key: all on.
-fn on(builder: steadfast::ClientBuilder) -> steadfast::Client {
-    let policy = Policy::builder()
+fn on(builder: steadfast::ClientBuilder, settings: Settings) -> steadfast::Client {
+    let mut policy = Policy::builder()
         .deadline(Duration::from_secs(30))
-        .attempt_timeout(TIMEOUT)
+        .attempt_timeout(settings.timeout)
         .max_attempts(RETRIES + 1)
-        .backoff(Backoff::none())
-        .budget(steadfast::RetryBudget::new(1.0, 1_000_000))
-        .circuit_breaker(CircuitBreaker::default().minimum_throughput(1_000_000));
+        .backoff(Backoff::none());
+    if !settings.budgets {
+        policy = policy
+            .budget(steadfast::RetryBudget::new(1.0, 1_000_000))
+            .circuit_breaker(CircuitBreaker::default().minimum_throughput(1_000_000));
+    }
     builder.policy(policy.build().expect("a policy")).build()
 }
 
-pub fn wrapped() -> steadfast::Client {
-    on(steadfast::Client::builder(http().build().expect("a client")))
+pub fn wrapped(settings: Settings) -> steadfast::Client {
+    on(steadfast::Client::builder(http().build().expect("a client")), settings)
 }
 
-fn built() -> steadfast::Client {
-    on(steadfast::Client::from_builder(http()).expect("a client"))
+fn built(settings: Settings) -> steadfast::Client {
+    on(steadfast::Client::from_builder(http()).expect("a client"), settings)
+}
+
+/// With a circuit as it is by default.
+pub fn with_circuit() -> Stack {
+    let policy = Policy::builder()
+        .backoff(Backoff::none())
+        .circuit_breaker(CircuitBreaker::default());
+    let client = steadfast::Client::builder(http().build().expect("a client"));
+    steadfast(
+        "Steadfast with a circuit",
+        client.policy(policy.build().expect("a policy")).build(),
+        false,
+    )
 }
 
 fn steadfast(name: &'static str, client: steadfast::Client, streamed: bool) -> Stack {
@@ -338,8 +438,11 @@ fn steadfast(name: &'static str, client: steadfast::Client, streamed: bool) -> S
         let mut request = client.request(call.method.clone(), &call.url);
         if let Some(body) = call.body {
             request = request.body(body);
-            if !call.keyed {
-                request = request.without_idempotency_key().replay_safe(true);
+            if !call.keyed && !call.own_key {
+                request = request.without_idempotency_key();
+                if call.repeatable {
+                    request = request.replay_safe(true);
+                }
             }
         }
         if streamed {
