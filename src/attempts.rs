@@ -209,6 +209,18 @@ impl List {
         };
     }
 
+    /// The body of the last one's answer was read after it was judged.
+    pub(crate) fn last_took(&mut self, took: Duration) {
+        let last = match self {
+            Self::None => None,
+            Self::One(attempt) => Some(attempt),
+            Self::More(all) => all.last_mut(),
+        };
+        if let Some(last) = last {
+            last.took = took;
+        }
+    }
+
     pub(crate) fn as_slice(&self) -> &[Attempt] {
         match self {
             Self::None => &[],

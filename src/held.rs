@@ -95,6 +95,11 @@ impl Held {
         }
     }
 
+    /// Whether there is nothing left to be read.
+    pub(crate) fn is_settled(&self) -> bool {
+        !matches!(self, Self::Response { settled: false, .. })
+    }
+
     /// The answer that is given back, with its body.
     pub(crate) async fn settle(self, rules: &Rules) -> Self {
         match self {

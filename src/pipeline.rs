@@ -61,7 +61,11 @@ where
 {
     let mut run = Run::begin(operation)?;
     loop {
-        let started = Instant::now();
+        // A look at the clock is not for nothing, and the first attempt begins with the operation.
+        let started = match run.machine.attempts() {
+            0 => run.started,
+            _ => Instant::now(),
+        };
         let limit = match run.machine.begin(started.duration_since(run.started)) {
             Ok(limit) => limit,
             Err(reason) => return Err(run.too_late(reason)),
@@ -89,7 +93,8 @@ where
         metrics::attempt_begins(operation, run.attempts.last());
         let attempt = attempt(operation, span.in_scope(|| send(request, scope)), &rules).instrument(span.clone());
         let held = watch.qualify(Trail::around(watch.trail(), attempt).await);
-        let (attempt, next) = run.judge(&held, &watch, started);
+        let judged = Instant::now();
+        let (attempt, next) = run.judge(&held, &watch, started, judged);
         #[cfg(feature = "metrics")]
         metrics::attempt_ended(operation, &attempt);
         telemetry::record_attempt(&span, &attempt);
@@ -97,8 +102,14 @@ where
         match next {
             Next::Retry(wait) => run.wait(wait, attempt, held).await,
             Next::Stop(reason) => {
+                run.attempts.push(attempt);
+                if held.is_settled() {
+                    return run.end(reason, judged, held);
+                }
                 let held = held.settle(&rules).await;
-                return run.end(reason, attempt, started, held);
+                let settled = Instant::now();
+                run.attempts.last_took(settled.duration_since(started));
+                return run.end(reason, settled, held);
             }
         }
     }
@@ -240,10 +251,9 @@ impl<'a> Run<'a> {
         (request, Some(scope))
     }
 
-    fn judge(&mut self, held: &Held, watch: &Watch, started: Instant) -> (Attempt, Next) {
+    fn judge(&mut self, held: &Held, watch: &Watch, started: Instant, now: Instant) -> (Attempt, Next) {
         let operation = self.operation;
         let ending = held.ending(operation, watch);
-        let now = Instant::now();
         let number = self.machine.attempts();
         let verdict = |delivery| match operation.client().classifiers() {
             classifiers if classifiers.is_empty() => Verdict::Default,
@@ -313,18 +323,10 @@ impl<'a> Run<'a> {
     }
 
     /// The end: a response in hand is given back, whatever its status.
-    fn end(
-        mut self,
-        reason: StopReason,
-        mut attempt: Attempt,
-        started: Instant,
-        held: Held,
-    ) -> Result<Response, Error> {
-        attempt.took = started.elapsed();
-        self.attempts.push(attempt);
+    fn end(self, reason: StopReason, now: Instant, held: Held) -> Result<Response, Error> {
         match held.into_response() {
             Ok(mut response) => {
-                response.extensions_mut().insert(self.record(reason));
+                response.extensions_mut().insert(self.record(reason, now));
                 Ok(response)
             }
             Err((kind, source)) => Err(self.error(kind, reason, Some(source))),
@@ -359,10 +361,10 @@ impl<'a> Run<'a> {
 
     fn error(self, kind: ErrorKind, reason: StopReason, source: Option<BoxError>) -> Error {
         let target = self.operation.target();
-        Error::new(kind, target, self.record(reason), source)
+        Error::new(kind, target, self.record(reason, Instant::now()), source)
     }
 
-    fn record(self, stop_reason: StopReason) -> Attempts {
+    fn record(self, stop_reason: StopReason, now: Instant) -> Attempts {
         let evidence = self.machine.evidence();
         Record {
             method: Some(self.operation.method().clone()),
@@ -371,7 +373,7 @@ impl<'a> Run<'a> {
             outcome: evidence.outcome(),
             exactly_once: evidence.exactly_once(),
             watched: self.operation.is_unprotected(),
-            elapsed: self.started.elapsed(),
+            elapsed: now.duration_since(self.started),
             key: self.operation.idempotency_key().cloned(),
             replayed: self.replayed,
             circuit: match stop_reason {

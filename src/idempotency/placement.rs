@@ -206,7 +206,6 @@ pub(crate) fn place(
     make: impl FnOnce(bool) -> Option<IdempotencyKey>,
 ) -> Result<Option<(IdempotencyKey, bool)>, BoxError> {
     let placement = contract.placement();
-    placement.conceal(request);
     let wanted = matches!(*request.method(), Method::POST | Method::PATCH) && contract.carries_key();
     let (key, given) = match (choice, placement.read_own(request)?) {
         (KeyChoice::Without, Some(_)) => return Err(KeyError::from(KeyErrorKind::Unwanted).into()),
@@ -215,10 +214,11 @@ pub(crate) fn place(
         }
         (_, Some(key)) => {
             contract.check(&key)?;
+            placement.conceal(request);
             return Ok(Some((key, true)));
         }
         (KeyChoice::Given(key), None) => (key, true),
-        (KeyChoice::ByMethod, None) => match in_usual_header(request)? {
+        (KeyChoice::ByMethod, None) => match in_usual_header(request, placement)? {
             Some(key) => (key, true),
             None => match make(wanted) {
                 Some(key) => (key, false),
@@ -233,20 +233,21 @@ pub(crate) fn place(
 }
 
 /// What the caller wrote for a service that has its keys there, before a contract said otherwise.
-fn in_usual_header(request: &Request) -> Result<Option<IdempotencyKey>, KeyError> {
+fn in_usual_header(request: &Request, placement: &Placement) -> Result<Option<IdempotencyKey>, KeyError> {
+    if matches!(placement, Placement::Header { name, .. } if *name == IDEMPOTENCY_KEY) {
+        // It was looked for there.
+        return Ok(None);
+    }
     let text = in_header(request.headers(), &IDEMPOTENCY_KEY, true)?;
     text.map(IdempotencyKey::parse).transpose()
 }
 
 fn in_header(headers: &HeaderMap, name: &HeaderName, quoted: bool) -> Result<Option<String>, KeyError> {
     let mut lines = headers.get_all(name).iter();
-    let (Some(value), None) = (lines.next(), lines.next()) else {
-        let found = headers.contains_key(name);
-        return if found {
-            Err(KeyErrorKind::Ambiguous.into())
-        } else {
-            Ok(None)
-        };
+    let value = match (lines.next(), lines.next()) {
+        (None, _) => return Ok(None),
+        (Some(value), None) => value,
+        (Some(_), Some(_)) => return Err(KeyErrorKind::Ambiguous.into()),
     };
     // Bytes that are not UTF-8 are not ASCII either: the replacement for them is refused at the same place.
     let text = String::from_utf8_lossy(value.as_bytes());
