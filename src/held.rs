@@ -1,6 +1,7 @@
 //! What an attempt left in our hands: an answer, one that lost its body, or a failure.
 
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use http::HeaderMap;
 use reqwest::Response;
 use tokio::time::timeout_at;
 
-use crate::body::read::{self, LostBody, Mode, Rules};
+use crate::body::read::{LostBody, Mode, Read, Reading, Rules};
 use crate::circuit::breaker::Health;
 use crate::classifier::AttemptFacts;
 use crate::classify::attempt_error::{AttemptError, Facts};
@@ -52,34 +53,47 @@ where
     E: Into<AttemptError>,
 {
     let answer = timeout_at(rules.attempt_ends, sending).await;
-    match answer.map(|answer| answer.map_err(Into::into)) {
-        Err(_) => Held::Failure {
+    let mut begun = match answer.map(|answer| answer.map_err(Into::into)) {
+        Err(_) => ControlFlow::Break(Held::Failure {
             error: AttemptError::new(Failure::TIMEOUT, out_of_time("no answer until the end of the attempt")),
             out_of_time: true,
-        },
-        Ok(Err(error)) => Held::Failure {
+        }),
+        Ok(Err(error)) => ControlFlow::Break(Held::Failure {
             error,
             out_of_time: false,
-        },
-        Ok(Ok(response)) => Held::read(operation, response, rules).await,
+        }),
+        Ok(Ok(response)) => Held::begin(operation, response, rules),
+    };
+    // Where it is, since every move would have a place of its own in the future.
+    if let ControlFlow::Continue(reading) = &mut begun {
+        reading.fill().await;
+    }
+    match begun {
+        ControlFlow::Continue(reading) => Held::of(reading.end()),
+        ControlFlow::Break(held) => held,
     }
 }
 
 impl Held {
-    async fn read(operation: &Operation, response: Response, rules: &Rules) -> Self {
+    /// Begins to read what somebody must look at, or gives it back as it is: the status of such an answer decides before its
+    /// body does.
+    fn begin(operation: &Operation, response: Response, rules: &Rules) -> ControlFlow<Self, Reading> {
         let succeeded = response.status().is_success();
         let Look { seen, buffer } = Look::at(operation, &response, rules.buffer);
         let mut rules = Rules { seen, buffer, ..*rules };
         match (succeeded, seen) {
-            // The status of any other answer decides before its body does.
-            (false, false) => return Self::answer(response, false, None),
+            (false, false) => return ControlFlow::Break(Self::answer(response, false, None)),
             // What it means does not depend on how the caller wants a success.
             (false, true) => rules.mode = Mode::Buffered,
             (true, _) => {}
         }
-        match read::read(response, &rules).await {
+        ControlFlow::Continue(Reading::begin(response, rules))
+    }
+
+    fn of(read: Result<Read, Box<LostBody>>) -> Self {
+        match read {
             Ok(read) => Self::answer(read.response, true, read.seen),
-            Err(lost) if succeeded => Self::Lost(lost),
+            Err(lost) if lost.status().is_success() => Self::Lost(lost),
             Err(lost) => {
                 let seen = lost.seen();
                 Self::answer(lost.into_response(), true, seen)
@@ -102,20 +116,20 @@ impl Held {
 
     /// The answer that is given back, with its body.
     pub(crate) async fn settle(self, rules: &Rules) -> Self {
-        match self {
+        let (mut reading, seen) = match self {
             Self::Response {
                 response,
                 settled: false,
                 seen,
-            } => {
-                let response = match read::read(response, rules).await {
-                    Ok(read) => read.response,
-                    Err(lost) => lost.into_response(),
-                };
-                Self::answer(response, true, seen)
-            }
-            held => held,
-        }
+            } => (Reading::begin(response, *rules), seen),
+            held => return held,
+        };
+        reading.fill().await;
+        let response = match reading.end() {
+            Ok(read) => read.response,
+            Err(lost) => lost.into_response(),
+        };
+        Self::answer(response, true, seen)
     }
 
     /// The answer as a contract looks at it, unless it is another request's.

@@ -1,6 +1,7 @@
 //! The driver: sends, reads, waits and records, as [`crate::decision`] says.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +47,9 @@ where
     E: Into<AttemptError>,
 {
     let span = telemetry::operation_span(operation);
-    let result = drive(operation, sender, &send).instrument(span.clone()).await;
+    // Pinned where it is: a future of this size would be copied by every layer around it.
+    let drive = pin!(drive(operation, sender, &send));
+    let result = drive.instrument(span.clone()).await;
     #[cfg(feature = "metrics")]
     metrics::operation_ended(operation, &result);
     telemetry::record_result(&span, &result);
@@ -91,8 +94,11 @@ where
         run.guard.begin();
         #[cfg(feature = "metrics")]
         metrics::attempt_begins(operation, run.attempts.last());
-        let attempt = attempt(operation, span.in_scope(|| send(request, scope)), &rules).instrument(span.clone());
-        let held = watch.qualify(Trail::around(watch.trail(), attempt).await);
+        let held = {
+            let attempt = pin!(attempt(operation, span.in_scope(|| send(request, scope)), &rules));
+            Trail::around(watch.trail(), attempt.instrument(span.clone())).await
+        };
+        let held = watch.qualify(held);
         let judged = Instant::now();
         let (attempt, next) = run.judge(&held, &watch, started, judged);
         #[cfg(feature = "metrics")]
@@ -100,13 +106,13 @@ where
         telemetry::record_attempt(&span, &attempt);
         drop(span);
         match next {
-            Next::Retry(wait) => run.wait(wait, attempt, held).await,
+            Next::Retry(wait) => pin!(run.wait(wait, attempt, held)).await,
             Next::Stop(reason) => {
                 run.attempts.push(attempt);
                 if held.is_settled() {
                     return run.end(reason, judged, held);
                 }
-                let held = held.settle(&rules).await;
+                let held = pin!(held.settle(&rules)).await;
                 let settled = Instant::now();
                 run.attempts.last_took(settled.duration_since(started));
                 return run.end(reason, settled, held);

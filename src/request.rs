@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,7 +149,7 @@ impl RequestBuilder {
         let operation = self.into_operation();
         async move {
             match operation {
-                Ok(ref operation) => operation.send().await,
+                Ok(ref operation) => pin!(operation.send()).await,
                 Err(error) => Err(error),
             }
         }
@@ -289,7 +290,7 @@ impl RequestBuilder {
         let operation = self.into_operation();
         async move {
             match operation {
-                Ok(ref operation) => operation.send_with(send).await,
+                Ok(ref operation) => pin!(operation.send_with(send)).await,
                 Err(error) => Err(error),
             }
         }

@@ -110,36 +110,45 @@ impl LostBody {
     }
 }
 
-/// The response with its body read, or handed over where the rules say so.
-pub(crate) async fn read(response: Response, rules: &Rules) -> Result<Read, Box<LostBody>> {
-    let length = response.content_length();
-    if length == Some(0) || response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let seen = rules.seen.then(Bytes::new);
-        return Ok(Read { response, seen });
+/// The reading of a body: begun when it is made, with all that needs no waiting.
+pub(crate) struct Reading {
+    rules: Rules,
+    begun: Begun,
+    filled: Filled,
+}
+
+enum Begun {
+    /// Handed over, or empty.
+    Done(Read),
+    Reading {
+        reader: Reader,
+        /// Only as long as patience lasts.
+        hurried: bool,
+    },
+}
+
+impl Reading {
+    pub(crate) fn begin(response: Response, rules: Rules) -> Self {
+        Self {
+            rules,
+            begun: Reader::begin(response, &rules),
+            filled: Filled::Whole,
+        }
     }
-    let buffer = rules.buffer as u64;
-    // Whoever looks at it sees the beginning of a long one too.
-    let too_long = length.is_some_and(|length| length > buffer) && !rules.seen;
-    let handed_over = match rules.mode {
-        Mode::Streamed => true,
-        Mode::Buffered => too_long,
-        Mode::ByAnswer => buffer == 0 || too_long || flows(&response),
-    };
-    let mut reader = Reader::new(response);
-    if handed_over {
-        let response = reader.hand_over(rules.flow);
-        return Ok(Read { response, seen: None });
+
+    pub(crate) async fn fill(&mut self) {
+        if let Begun::Reading { reader, hurried } = &mut self.begun {
+            self.filled = reader.fill(&self.rules, *hurried).await;
+        }
     }
-    let hurried = length.is_none() && rules.mode == Mode::ByAnswer;
-    let filled = reader.fill(rules, hurried).await;
-    reader.flush();
-    let seen = rules.seen.then(|| reader.seen(rules.buffer));
-    let response = match filled {
-        Filled::Whole => reader.whole(),
-        Filled::Enough => reader.hand_over(rules.flow),
-        Filled::Lost { error, out_of_time } => return Err(reader.lost(error, out_of_time, seen)),
-    };
-    Ok(Read { response, seen })
+
+    /// The response with its body read, or handed over where the rules say so.
+    pub(crate) fn end(self) -> Result<Read, Box<LostBody>> {
+        match self.begun {
+            Begun::Done(read) => Ok(read),
+            Begun::Reading { reader, .. } => reader.end(self.filled, &self.rules),
+        }
+    }
 }
 
 /// Types that are sent piece by piece, each piece for its own sake.
@@ -187,6 +196,40 @@ enum Filled {
 }
 
 impl Reader {
+    fn begin(response: Response, rules: &Rules) -> Begun {
+        let length = response.content_length();
+        if length == Some(0) || response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let seen = rules.seen.then(Bytes::new);
+            return Begun::Done(Read { response, seen });
+        }
+        let buffer = rules.buffer as u64;
+        // Whoever looks at it sees the beginning of a long one too.
+        let too_long = length.is_some_and(|length| length > buffer) && !rules.seen;
+        let handed_over = match rules.mode {
+            Mode::Streamed => true,
+            Mode::Buffered => too_long,
+            Mode::ByAnswer => buffer == 0 || too_long || flows(&response),
+        };
+        let reader = Self::new(response);
+        if handed_over {
+            let response = reader.hand_over(rules.flow);
+            return Begun::Done(Read { response, seen: None });
+        }
+        let hurried = length.is_none() && rules.mode == Mode::ByAnswer;
+        Begun::Reading { reader, hurried }
+    }
+
+    fn end(mut self, filled: Filled, rules: &Rules) -> Result<Read, Box<LostBody>> {
+        self.flush();
+        let seen = rules.seen.then(|| self.seen(rules.buffer));
+        let response = match filled {
+            Filled::Whole => self.whole(),
+            Filled::Enough => self.hand_over(rules.flow),
+            Filled::Lost { error, out_of_time } => return Err(self.lost(error, out_of_time, seen)),
+        };
+        Ok(Read { response, seen })
+    }
+
     fn new(response: Response) -> Self {
         let (head, body) = Head::split(response);
         Self {

@@ -71,11 +71,7 @@ fn retried(runtime: &Runtime, call: &Call) -> Vec<(Row, u64)> {
     let rows = measure(runtime, &stacks, call, ROUNDS, 60);
     let connections = stacks.iter().map(|stack| {
         let before = server::CONNECTIONS.load(Relaxed);
-        runtime.block_on(async {
-            for _ in 0..200 {
-                stack.call(call).await.expect("an answer");
-            }
-        });
+        runtime.block_on(stack.calls(call, 200)).expect("an answer");
         server::CONNECTIONS.load(Relaxed) - before
     });
     let connections: Vec<_> = connections.collect();
@@ -96,11 +92,7 @@ fn tasks(call: &Call) -> Vec<Row> {
             runtime.block_on(async {
                 let tasks = (0..TASKS).map(|_| {
                     let (stack, call) = (Arc::clone(&stacks[number]), call.clone());
-                    tokio::spawn(async move {
-                        for _ in 0..each {
-                            stack.call(&call).await.expect("an answer");
-                        }
-                    })
+                    tokio::spawn(async move { stack.calls(&call, each).await.expect("an answer") })
                 });
                 for task in tasks.collect::<Vec<_>>() {
                     task.await.expect("a task that ends");

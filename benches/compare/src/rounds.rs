@@ -86,19 +86,15 @@ pub fn ratios(times: &[Vec<Time>], stack: usize) -> (Ratio, Ratio, f64) {
 /// All stacks with one kind of call, one call after the other.
 pub fn measure(runtime: &Runtime, stacks: &[Stack], call: &Call, rounds: usize, calls: u32) -> Vec<Row> {
     let many = |stack: &Stack, calls: u32| {
-        runtime.block_on(async {
-            for _ in 0..calls {
-                let status = stack.call(call).await.expect("an answer");
-                assert!(status.is_success(), "{}: {status}", stack.name);
-            }
-        });
+        let status = runtime.block_on(stack.calls(call, calls)).expect("an answer");
+        assert!(status.is_success(), "{}: {status}", stack.name);
     };
     let times = interleaved(rounds, stacks.len(), |stack| {
         timed(calls, || many(&stacks[stack], calls))
     });
     let spent: Vec<_> = stacks
         .iter()
-        .map(|stack| allocated(calls, stack, || many(stack, calls)))
+        .map(|stack| allocated(calls, || many(stack, calls)))
         .collect();
     let row = |(number, stack): (usize, &Stack)| {
         let (wall, cpu, micros) = ratios(&times, number);
@@ -114,15 +110,12 @@ pub fn measure(runtime: &Runtime, stacks: &[Stack], call: &Call, rounds: usize, 
     stacks.iter().enumerate().map(row).collect()
 }
 
-/// Allocations and bytes for each call, without what is boxed only here.
-fn allocated(calls: u32, stack: &Stack, run: impl Fn()) -> (f64, f64) {
+/// Allocations and bytes for each call.
+fn allocated(calls: u32, run: impl Fn()) -> (f64, f64) {
     run();
     let region = Region::new(ALLOCATOR);
     run();
     let change = region.change();
     let per_call = |total: usize| total as f64 / f64::from(calls);
-    (
-        per_call(change.allocations),
-        per_call(change.bytes_allocated) - stack.boxed() as f64,
-    )
+    (per_call(change.allocations), per_call(change.bytes_allocated))
 }

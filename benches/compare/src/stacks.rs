@@ -3,7 +3,6 @@
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
@@ -96,44 +95,44 @@ impl Call {
 /// One way of sending.
 pub struct Stack {
     pub name: &'static str,
-    send: Box<dyn Fn(&Call) -> Sending + Send + Sync>,
-    /// The bytes of its future, which a caller has in its own and which are boxed here.
-    boxed: Arc<AtomicUsize>,
+    /// Sends so many calls, one after the other, each in the future of all and not in a box of its own.
+    batch: Box<dyn Fn(Call, u32) -> Batch + Send + Sync>,
 }
+
+type Batch = Pin<Box<dyn Future<Output = Result<StatusCode, Failure>> + Send>>;
 
 impl Stack {
     fn new<F, Fut, E>(name: &'static str, send: F) -> Self
     where
-        F: Fn(&Call) -> Fut + Send + Sync + 'static,
+        F: Fn(&Call) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<Response, E>> + Send + 'static,
-        E: Into<Failure>,
+        E: Into<Failure> + Send,
     {
-        let boxed = Arc::new(AtomicUsize::new(0));
-        let size = Arc::clone(&boxed);
-        let send = move |call: &Call| -> Sending {
-            let sending = send(call);
-            let sending = async { sending.await.map_err(Into::into) };
-            size.store(size_of_val(&sending), Relaxed);
-            Box::pin(sending)
+        let batch = move |call: Call, calls: u32| -> Batch {
+            let send = send.clone();
+            Box::pin(async move {
+                let mut status = StatusCode::OK;
+                for _ in 0..calls {
+                    let response = send(&call).await.map_err(Into::into)?;
+                    status = response.status();
+                    response.bytes().await?;
+                }
+                Ok(status)
+            })
         };
         Self {
             name,
-            send: Box::new(send),
-            boxed,
+            batch: Box::new(batch),
         }
     }
 
-    /// The bytes that were boxed for its last call.
-    pub fn boxed(&self) -> usize {
-        self.boxed.load(Relaxed)
+    /// Whole calls, with their bodies, and the status of the last.
+    pub fn calls(&self, call: &Call, calls: u32) -> Batch {
+        (self.batch)(call.clone(), calls)
     }
 
-    /// The whole call, with its body.
-    pub async fn call(&self, call: &Call) -> Result<StatusCode, Failure> {
-        let response = (self.send)(call).await?;
-        let status = response.status();
-        response.bytes().await?;
-        Ok(status)
+    pub fn call(&self, call: &Call) -> Batch {
+        self.calls(call, 1)
     }
 }
 
