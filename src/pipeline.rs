@@ -25,7 +25,6 @@ use crate::held::{Held, attempt};
 #[cfg(feature = "metrics")]
 use crate::metrics;
 use crate::operation::{Operation, Turn};
-use crate::redirect::Trail;
 use crate::scope::{self, Around, Scope};
 use crate::telemetry;
 use crate::watch::Watch;
@@ -96,7 +95,11 @@ where
         metrics::attempt_begins(operation, run.attempts.last());
         let held = {
             let attempt = pin!(attempt(operation, span.in_scope(|| send(request, scope)), &rules));
-            Trail::around(watch.trail(), attempt.instrument(span.clone())).await
+            let attempt = attempt.instrument(span.clone());
+            match watch.trail() {
+                Some(trail) => trail.around(attempt).await,
+                None => attempt.await,
+            }
         };
         let held = watch.qualify(held);
         let judged = Instant::now();
@@ -106,13 +109,14 @@ where
         telemetry::record_attempt(&span, &attempt);
         drop(span);
         match next {
-            Next::Retry(wait) => pin!(run.wait(wait, attempt, held)).await,
+            // Boxed, as below: what is rare has no room in every operation.
+            Next::Retry(wait) => Box::pin(run.wait(wait, attempt, held)).await,
             Next::Stop(reason) => {
                 run.attempts.push(attempt);
                 if held.is_settled() {
                     return run.end(reason, judged, held);
                 }
-                let held = pin!(held.settle(&rules)).await;
+                let held = Box::pin(held.settle(&rules)).await;
                 let settled = Instant::now();
                 run.attempts.last_took(settled.duration_since(started));
                 return run.end(reason, settled, held);

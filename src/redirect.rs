@@ -51,7 +51,7 @@ fn is_same_resource(sent: &Url, answered: &Url) -> bool {
 }
 
 tokio::task_local! {
-    static TRAIL: Option<Trail>;
+    static TRAIL: Trail;
 }
 
 /// The redirects that one attempt followed.
@@ -75,8 +75,8 @@ impl Trail {
     }
 
     /// Runs an attempt so that [`policy`] leaves its notes with it.
-    pub(crate) fn around<F: Future>(trail: Option<Self>, attempt: F) -> impl Future<Output = F::Output> {
-        TRAIL.scope(trail, attempt)
+    pub(crate) fn around<F: Future>(self, attempt: F) -> impl Future<Output = F::Output> {
+        TRAIL.scope(self, attempt)
     }
 
     fn note(&self, status: StatusCode) {
@@ -111,7 +111,7 @@ pub(crate) fn policy() -> Policy {
     let default = Policy::default();
     Policy::custom(move |attempt| {
         // A request that was not sent by an attempt of ours has nobody to tell.
-        let _ = TRAIL.try_with(|trail| trail.as_ref().map(|trail| trail.note(attempt.status())));
+        let _ = TRAIL.try_with(|trail| trail.note(attempt.status()));
         default.redirect(attempt)
     })
 }
