@@ -199,7 +199,7 @@ pub(crate) enum List {
 
 impl List {
     pub(crate) fn push(&mut self, attempt: Attempt) {
-        *self = match mem::replace(self, Self::None) {
+        *self = match self.take() {
             Self::None => Self::One(attempt),
             Self::One(first) => Self::More(vec![first, attempt]),
             Self::More(mut all) => {
@@ -207,6 +207,10 @@ impl List {
                 Self::More(all)
             }
         };
+    }
+
+    pub(crate) fn take(&mut self) -> Self {
+        mem::replace(self, Self::None)
     }
 
     /// The body of the last one's answer was read after it was judged.

@@ -85,7 +85,6 @@ where
             }
         };
         let rules = run.body_rules(ends);
-        // By value: a request that is borrowed here would have its place in the future for good.
         let (request, scope) = run.scope_of_attempt(request, sender, &rules);
         let (request, watch) = Watch::over(request, operation, sender);
         // Dropped from here on, the operation may have acted.
@@ -195,6 +194,7 @@ impl<'a> Run<'a> {
         span: &Span,
     ) -> Result<(Request, Instant), Unmade> {
         let operation = self.operation;
+        // Handed on by value: what is borrowed before an `.await` has its place in every future around.
         let mut request = self.with_scope_headers(operation.next_request()?, limit);
         let mut sent = started;
         if let Some(hook) = operation.client().before_attempt() {
@@ -333,7 +333,7 @@ impl<'a> Run<'a> {
     }
 
     /// The end: a response in hand is given back, whatever its status.
-    fn end(self, reason: StopReason, now: Instant, held: Held) -> Result<Response, Error> {
+    fn end(&mut self, reason: StopReason, now: Instant, held: Held) -> Result<Response, Error> {
         match held.into_response() {
             Ok(mut response) => {
                 response.extensions_mut().insert(self.record(reason, now));
@@ -344,7 +344,7 @@ impl<'a> Run<'a> {
     }
 
     /// There is no time for the next attempt, or the service may not know the key any more.
-    fn too_late(self, reason: StopReason) -> Error {
+    fn too_late(&mut self, reason: StopReason) -> Error {
         match reason {
             StopReason::Retention if self.last_failure.is_none() => {
                 self.error(ErrorKind::Request, reason, Some(Forgotten.into()))
@@ -354,7 +354,7 @@ impl<'a> Run<'a> {
     }
 
     /// The next attempt was not begun: what failed before is the failure, if anything did.
-    fn not_begun(mut self, kind: ErrorKind, reason: StopReason) -> Error {
+    fn not_begun(&mut self, kind: ErrorKind, reason: StopReason) -> Error {
         match self.last_failure.take() {
             Some((kind, source)) => self.error(kind, reason, Some(source)),
             None => self.error(kind, reason, None),
@@ -362,23 +362,23 @@ impl<'a> Run<'a> {
     }
 
     /// The next attempt has no request to send: that is the failure, and the status before it stays with the error.
-    fn without_request(self, unmade: Unmade) -> Error {
+    fn without_request(&mut self, unmade: Unmade) -> Error {
         match unmade {
             Unmade::Failed { source, reason } => self.error(ErrorKind::Request, reason, Some(source)),
             Unmade::TooLate(reason) => self.too_late(reason),
         }
     }
 
-    fn error(self, kind: ErrorKind, reason: StopReason, source: Option<BoxError>) -> Error {
+    fn error(&mut self, kind: ErrorKind, reason: StopReason, source: Option<BoxError>) -> Error {
         let target = self.operation.target();
         Error::new(kind, target, self.record(reason, Instant::now()), source)
     }
 
-    fn record(self, stop_reason: StopReason, now: Instant) -> Attempts {
+    fn record(&mut self, stop_reason: StopReason, now: Instant) -> Attempts {
         let evidence = self.machine.evidence();
         Record {
             method: Some(self.operation.method().clone()),
-            list: self.attempts,
+            list: self.attempts.take(),
             stop_reason,
             outcome: evidence.outcome(),
             exactly_once: evidence.exactly_once(),
@@ -389,7 +389,7 @@ impl<'a> Run<'a> {
             circuit: match stop_reason {
                 StopReason::CircuitOpen { .. } => {
                     let own = || self.operation.group().to_string();
-                    Some(self.nested_circuit.unwrap_or_else(own))
+                    Some(self.nested_circuit.take().unwrap_or_else(own))
                 }
                 _ => None,
             },
