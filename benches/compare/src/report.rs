@@ -1,6 +1,5 @@
 //! The page that is written.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use crate::bare_cpu;
@@ -113,8 +112,7 @@ impl Report {
 
     pub fn write(mut self) -> std::io::Result<()> {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-        let allocations = std::fs::read_to_string(docs.join("allocations.md")).unwrap_or_default();
-        let _ = write!(self.page, "{allocations}");
+        self.page.push_str(include_str!("allocations.md"));
         std::fs::write(docs.join("benchmarks.md"), self.page)
     }
 }

@@ -106,10 +106,10 @@ fn failure(length: usize) -> Vec<u8> {
 
 fn content_length(head: &[u8]) -> usize {
     let lines = head.split(|byte| *byte == b'\n');
-    let length = lines.filter_map(|line| {
+    let mut length = lines.filter_map(|line| {
         let (name, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
         name.eq_ignore_ascii_case("content-length")
             .then(|| value.trim().parse().ok())?
     });
-    length.last().unwrap_or(0)
+    length.next_back().unwrap_or(0)
 }

@@ -401,6 +401,7 @@ fn on(builder: steadfast::ClientBuilder, settings: Settings) -> steadfast::Clien
     let mut policy = Policy::builder()
         .deadline(Duration::from_secs(30))
         .attempt_timeout(settings.timeout)
+        .stall_timeout(settings.timeout)
         .max_attempts(RETRIES + 1)
         .backoff(Backoff::none());
     if !settings.budgets {
@@ -422,6 +423,7 @@ fn built(settings: Settings) -> steadfast::Client {
 /// With a circuit as it is by default.
 pub fn with_circuit() -> Stack {
     let policy = Policy::builder()
+        .attempt_timeout(Settings::PROBED.timeout)
         .backoff(Backoff::none())
         .circuit_breaker(CircuitBreaker::default());
     let client = steadfast::Client::builder(http().build().expect("a client"));
