@@ -253,7 +253,10 @@ impl Client {
     }
 
     /// What the operations of a group have that do not bring their own: the policy, and the contract if one is declared.
-    pub(crate) fn settings_of(&self, group: &GroupName<'_>) -> (Arc<Policy>, Option<Arc<IdempotencyContract>>) {
+    pub(crate) fn settings_of<'a>(
+        &self,
+        group: impl FnOnce() -> GroupName<'a>,
+    ) -> (Arc<Policy>, Option<Arc<IdempotencyContract>>) {
         let Inner {
             policy,
             contract,
@@ -261,7 +264,7 @@ impl Client {
             ..
         } = &*self.inner;
         // Most clients have the same for all, and no need to look for the name.
-        let own = if groups.is_empty() { None } else { groups.get(group) };
+        let own = if groups.is_empty() { None } else { groups.get(&group()) };
         let own_policy = own.and_then(|own| own.policy.as_ref());
         let own_contract = own.and_then(|own| own.contract.as_ref());
         (

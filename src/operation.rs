@@ -101,12 +101,11 @@ impl Operation {
             return Err(refuse(&request, None, Refusal::Group.into()));
         }
 
-        let (policy, contract) = client.settings_of(
-            &settings
-                .group
-                .as_ref()
-                .map_or_else(|| GroupName::of(request.url()), GroupName::as_ref),
-        );
+        let group = || match &settings.group {
+            Some(group) => group.as_ref(),
+            None => GroupName::of(request.url()),
+        };
+        let (policy, contract) = client.settings_of(group);
         let placed = Placed::into_request(&mut request, settings.contract.or(contract), settings.key);
         let placed = placed.map_err(|source| refuse(&request, None, source))?;
         let Placed {
