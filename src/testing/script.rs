@@ -1,5 +1,5 @@
 use std::fmt;
-use std::iter::repeat;
+use std::iter::{Peekable, repeat};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub struct Script {
 }
 
 struct State {
-    replies: Box<dyn Iterator<Item = Reply> + Send>,
+    replies: Peekable<Box<dyn Iterator<Item = Reply> + Send>>,
     received: Vec<Received>,
 }
 
@@ -50,9 +50,10 @@ impl Script {
         I: IntoIterator<Item = Reply>,
         I::IntoIter: Send + 'static,
     {
+        let replies: Box<dyn Iterator<Item = Reply> + Send> = Box::new(replies.into_iter());
         Self {
             state: Arc::new(Mutex::new(State {
-                replies: Box::new(replies.into_iter()),
+                replies: replies.peekable(),
                 received: Vec::new(),
             })),
             began: Instant::now(),
@@ -74,6 +75,11 @@ impl Script {
     /// The requests so far, in their order.
     pub fn requests(&self) -> Vec<Received> {
         self.state().received.clone()
+    }
+
+    /// Whether every reply was given: a script that is not done was asked less than the test expects.
+    pub fn is_done(&self) -> bool {
+        self.state().replies.peek().is_none()
     }
 
     /// The one key that all requests so far carried in the header `Idempotency-Key`; `None` where there was no request, one had

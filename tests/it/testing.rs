@@ -263,3 +263,12 @@ async fn a_transport_is_believed_no_more_than_any_sender() {
     let response = outer.get(URL).send().await.unwrap();
     expect(&response).made(1).statuses([503]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_script_is_done_once_every_reply_was_given() {
+    let service = Script::new([Reply::status(503), Reply::status(201)]);
+    assert!(!service.is_done());
+    charge(&client(&service)).await.unwrap();
+    assert!(service.is_done());
+    assert!(!Script::always(Reply::status(200)).is_done());
+}
