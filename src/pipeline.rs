@@ -61,7 +61,7 @@ where
     Fut: Future<Output = Result<Response, E>> + Send,
     E: Into<AttemptError>,
 {
-    let mut run = Run::begin(operation)?;
+    let mut run = Run::begin(operation, operation.take_turn()?);
     loop {
         // A look at the clock is not for nothing, and the first attempt begins with the operation.
         let started = match run.machine.attempts() {
@@ -156,8 +156,7 @@ impl From<NoBody> for Unmade {
 }
 
 impl<'a> Run<'a> {
-    fn begin(operation: &'a Operation) -> Result<Self, Error> {
-        let turn = operation.take_turn()?;
+    fn begin(operation: &'a Operation, turn: Turn<'a>) -> Self {
         let scope = scope::current();
         let started = Instant::now();
         let remaining = scope
@@ -169,7 +168,7 @@ impl<'a> Run<'a> {
         if operation.relies_on_assumption() && guard.is_first_assumption() {
             telemetry::contract_assumed(operation);
         }
-        Ok(Self {
+        Self {
             operation,
             turn,
             machine: machine.within(remaining, scope.allows_retries()),
@@ -180,7 +179,7 @@ impl<'a> Run<'a> {
             last_failure: None,
             nested_circuit: None,
             replayed: None,
-        })
+        }
     }
 
     /// The request of the next attempt, as the caller's hook leaves it, and the time when it is sent. The time that the hook takes

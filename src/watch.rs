@@ -16,7 +16,7 @@ pub(crate) struct Watch<'a> {
     operation: &'a Operation,
     sender: Sender,
     /// Where it was sent, if that is not where the operation says.
-    sent_to: Option<Url>,
+    sent_to: Option<Box<Url>>,
     /// Only where nothing makes a repeat harmless.
     touch: Option<Touch>,
     /// Only of an unsafe request, through a client that tells.
@@ -30,7 +30,7 @@ impl<'a> Watch<'a> {
         let watch = Self {
             operation,
             sender,
-            sent_to: (request.url() != operation.url()).then(|| request.url().clone()),
+            sent_to: (request.url() != operation.url()).then(|| Box::new(request.url().clone())),
             touch: operation.is_unprotected().then(|| Touch::watch(&mut request)),
             trail: told.then(|| Trail::of(method)),
         };
@@ -50,7 +50,7 @@ impl<'a> Watch<'a> {
     }
 
     fn url(&self) -> &Url {
-        self.sent_to.as_ref().unwrap_or(self.operation.url())
+        self.sent_to.as_deref().unwrap_or(self.operation.url())
     }
 
     pub(crate) fn trail(&self) -> Option<Trail> {
