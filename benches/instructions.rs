@@ -3,9 +3,15 @@
 //! `cargo bench --bench instructions` compares them with `benches/instructions.txt` and fails where one has grown by more
 //! than 5 %. `cargo bench --bench instructions -- --write` writes the file anew: a change that is dearer says so there.
 //!
-//! An operation is sent over a transport that answers at once. What is a part of it is counted inside it, from the call of
-//! the function to its end.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, missing_docs)]
+//! An operation is sent over a transport that answers at once. Of its parts, those that stand alone are played alone, by the
+//! source of the crate; the decision is counted inside an operation, from its call to its end.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    missing_docs,
+    unreachable_pub
+)]
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -13,50 +19,70 @@ use std::future::{Ready, ready};
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use std::{env, fs, io};
 
-use reqwest::{Request, Response, ResponseBuilderExt};
+use circuit::breaker::Health;
+use circuit::group::Pass;
+use circuit::name::GroupName;
+use circuit::registry::Registry;
+use http::HeaderMap;
+use reqwest::{Request, Response, ResponseBuilderExt, Url};
+use retry_after::Obeyed;
 use steadfast::{Backoff, CircuitBreaker, Client, Policy, RequestBuilder};
 use tokio::runtime::Builder;
+
+#[allow(dead_code)]
+#[path = "../src/backoff.rs"]
+mod backoff;
+#[allow(dead_code)]
+#[path = "../src/budget.rs"]
+mod budget;
+#[allow(dead_code, unused_imports)]
+#[path = "../src/circuit"]
+mod circuit {
+    pub(crate) mod breaker;
+    pub(crate) mod group;
+    pub(crate) mod name;
+    pub(crate) mod registry;
+    pub(crate) mod settings;
+    mod window;
+}
+#[allow(dead_code, unused_imports)]
+#[path = "../src/redacted.rs"]
+mod redacted;
+#[allow(dead_code)]
+#[path = "../src/retry_after.rs"]
+mod retry_after;
+#[path = "../src/sync.rs"]
+mod sync;
+#[allow(dead_code)]
+#[path = "../src/violation.rs"]
+mod violation;
 
 const URL: &str = "https://api.example.com/charges";
 /// A count may be so much above the one that is written down.
 const TOLERANCE: f64 = 1.05;
 
-/// A path, the operation it is a part of, and the functions that are it; without any, the whole operation.
-const PATHS: [(&str, &str, &[&str]); 11] = [
-    ("Request::try_clone", "clone", &[]),
-    ("a GET that succeeds", "get", &[]),
-    ("a POST with a key that succeeds", "post", &[]),
-    ("a GET that is repeated once", "retry", &[]),
-    ("a refusal by an open circuit", "refusal", &[]),
+/// A path, how it is played, and the function that is counted alone.
+const PATHS: [(&str, &str, Option<&str>); 11] = [
+    ("Request::try_clone", "clone", None),
+    ("a GET that succeeds", "get", None),
+    ("a POST with a key that succeeds", "post", None),
+    ("a GET that is repeated once", "retry", None),
+    ("a refusal by an open circuit", "refusal", None),
     (
         "the decision after an attempt",
         "get",
-        &["steadfast::decision::Machine::judge"],
+        Some("steadfast::decision::Machine::judge"),
     ),
-    ("Retry-After", "retry", &["steadfast::retry_after::asked"]),
-    ("a wait with jitter", "backoff", &[]),
-    (
-        "leave for a retry, by circuit and budget",
-        "retry",
-        &["steadfast::guard::Guard::ask_retry"],
-    ),
-    (
-        "the circuit",
-        "get",
-        &[
-            "steadfast::circuit::group::Pass::admit",
-            "steadfast::circuit::group::Pass::record",
-        ],
-    ),
-    (
-        "the look-up of a group",
-        "get",
-        &["steadfast::circuit::circuits::Circuits::group"],
-    ),
+    ("Retry-After", "retry_after", None),
+    ("a wait with jitter", "backoff", None),
+    ("a token of the budget and back", "budget", None),
+    ("an attempt under a circuit", "circuit", None),
+    ("the look-up of a group", "group", None),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -68,7 +94,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         [] => {}
         _ => return Err("the only argument is --write".into()),
     }
-    let counted = PATHS.map(|(path, operation, functions)| (path, count(operation, functions)));
+    let counted = PATHS.map(|(path, play, function)| (path, count(play, function)));
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.txt");
     let mut lines = String::new();
     let mut grown = Vec::new();
@@ -107,17 +133,17 @@ fn written(lines: &str) -> BTreeMap<&str, u64> {
 }
 
 /// By the difference of two runs, which leaves out what is done once.
-fn count(operation: &str, functions: &[&str]) -> Result<u64, Box<dyn Error>> {
+fn count(play: &str, function: Option<&str>) -> Result<u64, Box<dyn Error>> {
     const CALLS: [u64; 2] = [1_000, 3_000];
     let run = |calls: u64| -> Result<u64, Box<dyn Error>> {
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-        for function in functions {
+        if let Some(function) = function {
             valgrind.arg(format!("--toggle-collect={function}*"));
         }
         let output = valgrind
             .arg(env::current_exe()?)
-            .args([operation, &calls.to_string()])
+            .args([play, &calls.to_string()])
             .output()?;
         let report = String::from_utf8(output.stderr)?;
         let collected = report.lines().find_map(|line| line.split_once("Collected : "));
@@ -126,7 +152,7 @@ fn count(operation: &str, functions: &[&str]) -> Result<u64, Box<dyn Error>> {
     };
     let count = (run(CALLS[1])? - run(CALLS[0])?) / (CALLS[1] - CALLS[0]);
     match count {
-        0 => Err(format!("{functions:?} is no function any more: it may have been inlined").into()),
+        0 => Err(format!("{function:?} is no function any more").into()),
         count => Ok(count),
     }
 }
@@ -168,8 +194,20 @@ fn play(operation: &str, calls: u32) -> Result<(), Box<dyn Error>> {
     if operation == "refusal" {
         client.circuits().force_open("https://api.example.com");
     }
+    let registry = Registry::new();
+    let url: Url = URL.parse()?;
+    let group = registry.group(&GroupName::of(&url), Duration::ZERO);
+    let limits = budget::RetryBudget::default().limits.expect("limits");
+    let settings = circuit::settings::CircuitBreaker::default();
+    let obeyed = Obeyed {
+        retry_after: true,
+        retry_after_ms: true,
+    };
+    let mut asking = HeaderMap::new();
+    asking.insert("retry-after", "Mon, 01 Jan 2024 00:00:00 GMT".parse()?);
     runtime.block_on(async {
         for number in 0..calls {
+            let now = Duration::from_millis(u64::from(number));
             match operation {
                 "clone" => drop(black_box(template.try_clone())),
                 "get" => drop(black_box(client.get(URL).send_with(ok).await)),
@@ -181,6 +219,17 @@ fn play(operation: &str, calls: u32) -> Result<(), Box<dyn Error>> {
                     drop(black_box(sent));
                 }
                 "backoff" => drop(black_box(backoff.wait(2, None, false, u64::from(number)))),
+                "retry_after" => drop(black_box(retry_after::asked(&asking, obeyed, SystemTime::now))),
+                "budget" => {
+                    black_box(group.bucket().withdraw(now, limits));
+                    group.bucket().deposit(now, limits);
+                }
+                "circuit" => {
+                    let mut pass = Pass::new(Arc::clone(&group));
+                    pass.admit(now, Duration::MAX, &settings).0.expect("a closed circuit");
+                    black_box(pass.record(Health::Success, now, &settings, || 0));
+                }
+                "group" => drop(black_box(registry.group(&GroupName::of(&url), now))),
                 other => panic!("no such operation: {other}"),
             }
         }

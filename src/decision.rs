@@ -225,6 +225,8 @@ impl<'a> Machine<'a> {
 
     /// What the attempt under way proved, and what comes next. `verdict` is what the caller's classifiers say to what it
     /// proved; `random` gives the bits of a wait if one is drawn.
+    // Large, called once for an attempt, and counted alone by `benches/instructions.rs`.
+    #[inline(never)]
     pub(crate) fn judge(
         &mut self,
         elapsed: Duration,
