@@ -118,10 +118,13 @@ impl Client {
     ///
     /// An [`Error`] of the kind `Request` where reqwest cannot build the client.
     pub fn from_builder(http: reqwest::ClientBuilder) -> Result<ClientBuilder, Error> {
+        let http = match may_have_timeout(&http) {
+            true => http.timeout(NO_TIMEOUT),
+            false => http,
+        };
         let http = http
             .retry(reqwest::retry::never())
             .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(NO_TIMEOUT)
             .redirect(redirect::policy())
             .build()
             .map_err(|error| Error::unsendable(None, None, AttemptError::from(error).source))?;
@@ -313,6 +316,14 @@ impl fmt::Debug for Client {
     }
 }
 
+/// Whether the clients that a builder makes may cut a request by themselves. A builder can be asked for its timeout only by being
+/// shown, and one that has a timeout must show it, or nothing is known. It can be given another one, but not none; and a timer that
+/// never ends would still be set for each request.
+fn may_have_timeout(http: &reqwest::ClientBuilder) -> bool {
+    let shows_timeout = |http: &reqwest::ClientBuilder| format!("{http:?}").contains(" timeout: ");
+    shows_timeout(http) || !shows_timeout(&reqwest::Client::builder().timeout(NO_TIMEOUT))
+}
+
 /// Collects the settings of a [`Client`].
 #[must_use = "a builder does nothing until it is built"]
 pub struct ClientBuilder {
@@ -457,5 +468,21 @@ impl fmt::Debug for ClientBuilder {
             .field("policy", &self.policy)
             .field("seed", &self.seed)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // field 19
+    #[test]
+    fn a_builder_with_a_timeout_is_told_from_one_without() {
+        let quick = Duration::from_millis(1);
+        let builder = reqwest::Client::builder;
+        assert!(!may_have_timeout(&builder()));
+        assert!(!may_have_timeout(&builder().connect_timeout(quick).read_timeout(quick)));
+        assert!(may_have_timeout(&builder().timeout(quick)));
+        assert!(may_have_timeout(&builder().timeout(quick).connect_timeout(quick)));
     }
 }

@@ -7,6 +7,31 @@ use tokio::time::Instant;
 
 use crate::error::BoxError;
 
+/// A look at the clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) at: Instant,
+    /// Since the `send()` began.
+    pub(crate) elapsed: Duration,
+}
+
+impl Moment {
+    /// When the `send()` begins.
+    pub(crate) fn first() -> Self {
+        Self {
+            at: Instant::now(),
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    /// Now, where this is the first.
+    pub(crate) fn now(self) -> Self {
+        let at = Instant::now();
+        let elapsed = at.duration_since(self.at);
+        Self { at, elapsed }
+    }
+}
+
 /// `start + wait`, or a moment no one lives to see.
 pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 30);

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::attempts::StopReason;
 use crate::budget::Limits;
-use crate::circuit::breaker::Health;
+use crate::circuit::breaker::{Change, Health};
 use crate::circuit::circuits::Circuits;
 use crate::circuit::group::{Group, Pass};
 use crate::circuit::settings::CircuitBreaker;
@@ -59,6 +59,8 @@ impl Default for Pipeline {
 /// The guards of one `send()`.
 pub(crate) struct Guard<'a> {
     operation: &'a Operation,
+    /// When the `send()` began, in the time of the groups.
+    began: Duration,
     pass: Pass,
     /// The circuit that is asked, unless the operation around this one has asked it for both.
     circuit: Option<&'a CircuitBreaker>,
@@ -90,7 +92,9 @@ impl Counted {
 impl<'a> Guard<'a> {
     pub(crate) fn new(operation: &'a Operation, scope: &Scope, now: Instant) -> Self {
         let policy = operation.policy();
-        let group = operation.circuits().group(&operation.group(), now);
+        let circuits = operation.circuits();
+        let began = circuits.time(now);
+        let group = circuits.group(&operation.group(), began);
         let around = scope.counted();
         let around = || Counted::of(around.as_ref(), &group);
         let circuit = policy
@@ -100,6 +104,7 @@ impl<'a> Guard<'a> {
         let deposits = deposits.filter(|_| !around().any(|around| around.deposits));
         Self {
             operation,
+            began,
             circuit,
             deposits,
             pass: Pass::new(group),
@@ -120,17 +125,17 @@ impl<'a> Guard<'a> {
     }
 
     /// Leave for the next attempt, which has so much time, or the time until it is worth asking again.
-    pub(crate) fn admit(&mut self, now: Instant, limit: Duration) -> Result<(), Duration> {
+    pub(crate) fn admit(&mut self, elapsed: Duration, limit: Duration) -> Result<(), Duration> {
         let Some(settings) = self.circuit else {
             return match self.held_open() {
                 Some(retry_in) => Err(retry_in),
                 None => Ok(()),
             };
         };
-        let now = self.time(now);
+        let now = self.time(elapsed);
         let over_at = now.saturating_add(limit).saturating_add(LATENESS);
         let (answer, change) = self.pass.admit(now, over_at, settings);
-        self.operation.circuits().tell(&self.operation.group(), change);
+        self.tell(change);
         answer.map_err(|refused| refused.retry_in)
     }
 
@@ -145,22 +150,22 @@ impl<'a> Guard<'a> {
     }
 
     /// What the attempt says of the service.
-    pub(crate) fn record(&mut self, health: Health, now: Instant) {
+    pub(crate) fn record(&mut self, health: Health, elapsed: Duration) {
         self.counted = None;
         if let Some(settings) = self.circuit {
             let random = || self.operation.client().random();
-            let change = self.pass.record(health, self.time(now), settings, random);
-            self.operation.circuits().tell(&self.operation.group(), change);
+            let change = self.pass.record(health, self.time(elapsed), settings, random);
+            self.tell(change);
         }
     }
 
     /// Whether a retry may be made after a wait. If so, it is paid for.
-    pub(crate) fn ask_retry(&mut self, now: Instant, wait: Duration) -> Result<(), StopReason> {
-        if let Some(retry_in) = self.blocked_for(now).filter(|retry_in| *retry_in > wait) {
+    pub(crate) fn ask_retry(&mut self, elapsed: Duration, wait: Duration) -> Result<(), StopReason> {
+        if let Some(retry_in) = self.blocked_for(elapsed).filter(|retry_in| *retry_in > wait) {
             return Err(StopReason::CircuitOpen { retry_in });
         }
         if let Some(limits) = self.operation.policy().budget().limits {
-            if !self.pass.pay(self.time(now), limits) {
+            if !self.pass.pay(self.time(elapsed), limits) {
                 return Err(StopReason::Budget);
             }
         }
@@ -168,15 +173,15 @@ impl<'a> Guard<'a> {
     }
 
     /// The operation ended in an answer that says the service works.
-    pub(crate) fn deposit(&self, now: Instant) {
+    pub(crate) fn deposit(&self, elapsed: Duration) {
         if let Some(limits) = self.deposits {
-            self.pass.group().bucket().deposit(self.time(now), limits);
+            self.pass.group().bucket().deposit(self.time(elapsed), limits);
         }
     }
 
-    fn blocked_for(&self, now: Instant) -> Option<Duration> {
+    fn blocked_for(&self, elapsed: Duration) -> Option<Duration> {
         match self.circuit {
-            Some(settings) => self.pass.group().breaker().blocked_for(self.time(now), settings),
+            Some(settings) => self.pass.group().breaker().blocked_for(self.time(elapsed), settings),
             None => self.held_open(),
         }
     }
@@ -187,7 +192,13 @@ impl<'a> Guard<'a> {
         self.pass.group().is_forced_open().then(retry_in)
     }
 
-    fn time(&self, at: Instant) -> Duration {
-        self.operation.circuits().time(at)
+    fn tell(&self, change: Option<Change>) {
+        if let Some(change) = change {
+            self.operation.circuits().tell(&self.operation.group(), change);
+        }
+    }
+
+    fn time(&self, elapsed: Duration) -> Duration {
+        self.began.saturating_add(elapsed)
     }
 }

@@ -336,12 +336,12 @@ impl Operation {
         }
     }
 
-    /// The request with its body, if that is a stream: it is used up then.
-    pub(crate) fn with_stream(&self, mut request: Request) -> Result<Request, NoBody> {
+    /// Gives a request its body, if that is a stream: it is used up then.
+    pub(crate) fn put_stream(&self, request: &mut Request) -> Result<(), NoBody> {
         if let Some(stream) = self.body.stream()? {
             *request.body_mut() = Some(stream);
         }
-        Ok(request)
+        Ok(())
     }
 
     /// It has no effect to be unsure of.

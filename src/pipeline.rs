@@ -17,11 +17,12 @@ use crate::body::outgoing::NoBody;
 use crate::body::read::Rules;
 use crate::classifier::Verdict;
 use crate::classify::attempt_error::AttemptError;
-use crate::deadline::after;
+use crate::deadline::{Moment, after};
 use crate::decision::{Judgement, Machine, Next};
 use crate::error::{BoxError, Error, ErrorKind, StatusFailure};
 use crate::guard::Guard;
 use crate::held::{Held, attempt};
+use crate::hook::BeforeAttempt;
 #[cfg(feature = "metrics")]
 use crate::metrics;
 use crate::operation::{Operation, Turn};
@@ -65,35 +66,36 @@ where
     loop {
         // A look at the clock is not for nothing, and the first attempt begins with the operation.
         let started = match run.machine.attempts() {
-            0 => run.started,
-            _ => Instant::now(),
+            0 => run.began,
+            _ => run.began.now(),
         };
-        let limit = match run.machine.begin(started.duration_since(run.started)) {
+        let limit = match run.machine.begin(started.elapsed) {
             Ok(limit) => limit,
             Err(reason) => return Err(run.too_late(reason)),
         };
-        if let Err(retry_in) = run.guard.admit(started, limit) {
+        if let Err(retry_in) = run.guard.admit(started.elapsed, limit) {
             return Err(run.not_begun(ErrorKind::CircuitOpen, StopReason::CircuitOpen { retry_in }));
         }
         let span = telemetry::attempt_span(operation, run.machine.attempts());
-        let ends = after(started, limit);
-        let (request, sent) = match run.request(sender, started, limit, ends, &span).await {
-            Ok(prepared) => prepared,
+        let rules = run.body_rules(after(started.at, limit));
+        let made = match operation.client().before_attempt() {
+            None => run.request(limit).map(|request| (request, started)),
+            // Boxed, so that operations without a hook do not have the size of one.
+            Some(hook) => Box::pin(run.hooked(hook, limit, rules.attempt_ends, &span)).await,
+        };
+        let begun = made.and_then(|(mut request, sent)| {
+            let (scope, watch) = run.begin_attempt(&mut request, sent, sender, &rules)?;
+            Ok((span.in_scope(|| send(request, scope)), watch))
+        });
+        let (sending, watch) = match begun {
+            Ok(begun) => begun,
             Err(unmade) => {
                 telemetry::record_unmade(&span);
                 return Err(run.without_request(unmade));
             }
         };
-        let rules = run.body_rules(ends);
-        let (request, scope) = run.scope_of_attempt(request, sender, &rules);
-        let (request, watch) = Watch::over(request, operation, sender);
-        // Dropped from here on, the operation may have acted.
-        run.turn.begin(sent, run.machine.evidence().with_attempt_under_way());
-        run.guard.begin();
-        #[cfg(feature = "metrics")]
-        metrics::attempt_begins(operation, run.attempts.last());
         let held = {
-            let attempt = pin!(attempt(operation, span.in_scope(|| send(request, scope)), &rules));
+            let attempt = pin!(attempt(operation, sending, &rules));
             let attempt = attempt.instrument(span.clone());
             match watch.trail() {
                 Some(trail) => trail.around(attempt).await,
@@ -101,8 +103,8 @@ where
             }
         };
         let held = watch.qualify(held);
-        let judged = Instant::now();
-        let (attempt, next) = run.judge(&held, &watch, started, judged);
+        let judged = run.began.now();
+        let (attempt, next) = run.judge(&held, &watch, started.elapsed, judged.elapsed);
         #[cfg(feature = "metrics")]
         metrics::attempt_ended(operation, &attempt);
         telemetry::record_attempt(&span, &attempt);
@@ -113,11 +115,11 @@ where
             Next::Stop(reason) => {
                 run.attempts.push(attempt);
                 if held.is_settled() {
-                    return run.end(reason, judged, held);
+                    return run.end(reason, judged.elapsed, held);
                 }
                 let held = Box::pin(held.settle(&rules)).await;
-                let settled = Instant::now();
-                run.attempts.last_took(settled.duration_since(started));
+                let settled = run.began.now().elapsed;
+                run.attempts.last_took(settled.saturating_sub(started.elapsed));
                 return run.end(reason, settled, held);
             }
         }
@@ -131,7 +133,7 @@ struct Run<'a> {
     machine: Machine<'a>,
     guard: Guard<'a>,
     scope: Scope,
-    started: Instant,
+    began: Moment,
     attempts: List,
     last_failure: Option<(ErrorKind, BoxError)>,
     /// The group whose open circuit stopped the operation inside the last attempt.
@@ -158,13 +160,13 @@ impl From<NoBody> for Unmade {
 impl<'a> Run<'a> {
     fn begin(operation: &'a Operation, turn: Turn<'a>) -> Self {
         let scope = scope::current();
-        let started = Instant::now();
+        let began = Moment::first();
         let remaining = scope
             .deadline()
-            .map(|deadline| deadline.saturating_duration_since(started));
+            .map(|deadline| deadline.saturating_duration_since(began.at));
         let machine = Machine::new(operation.policy(), operation.terms(), turn.evidence())
-            .remembered_for(turn.remembered_for(started));
-        let guard = Guard::new(operation, &scope, started);
+            .remembered_for(turn.remembered_for(began.at));
+        let guard = Guard::new(operation, &scope, began.at);
         if operation.relies_on_assumption() && guard.is_first_assumption() {
             telemetry::contract_assumed(operation);
         }
@@ -174,7 +176,7 @@ impl<'a> Run<'a> {
             machine: machine.within(remaining, scope.allows_retries()),
             guard,
             scope,
-            started,
+            began,
             attempts: List::None,
             last_failure: None,
             nested_circuit: None,
@@ -182,38 +184,65 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The request of the next attempt, as the caller's hook leaves it, and the time when it is sent. The time that the hook takes
-    /// is the attempt's, and what it does is no attempt yet: nothing has been spent on it, and nothing may have acted.
-    async fn request(
-        &mut self,
-        sender: Sender,
-        started: Instant,
+    /// The request of the next attempt.
+    fn request(&self, limit: Duration) -> Result<Request, Unmade> {
+        let mut request = self.operation.next_request()?;
+        let policy = self.operation.policy();
+        if policy.scope_headers() {
+            let repeats = policy.max_attempts() > 1 && self.operation.terms().body_replayable;
+            let repeated = repeats || !self.scope.allows_retries();
+            let number = self.scope.number(self.machine.attempts());
+            scope::tell(request.headers_mut(), number, limit, repeated);
+        }
+        Ok(request)
+    }
+
+    /// The request of the next attempt, as the caller's hook leaves it, and when that was. The time that the hook takes is the
+    /// attempt's, and what it does is no attempt yet: nothing has been spent on it, and nothing may have acted.
+    async fn hooked(
+        &self,
+        hook: &BeforeAttempt,
         limit: Duration,
         ends: Instant,
         span: &Span,
-    ) -> Result<(Request, Instant), Unmade> {
+    ) -> Result<(Request, Moment), Unmade> {
+        let request = self.request(limit)?;
+        let number = self.machine.attempts();
+        let prepared = span.in_scope(|| hook.prepare(self.operation, request, number, ends));
+        let request = prepared.instrument(span.clone()).await;
+        let request = request.map_err(|failure| Unmade::Failed {
+            reason: match self.machine.ends_at_deadline() && failure.out_of_time {
+                true => StopReason::Deadline,
+                false => StopReason::NotRetryable,
+            },
+            source: failure.source,
+        })?;
+        Ok((request, self.began.now()))
+    }
+
+    /// What is the caller's own runs in the scope of the attempt. From here on the operation may have acted, dropped or not.
+    fn begin_attempt(
+        &mut self,
+        request: &mut Request,
+        sent: Moment,
+        sender: Sender,
+        rules: &Rules,
+    ) -> Result<(Option<Scope>, Watch<'a>), Unmade> {
         let operation = self.operation;
-        // Handed on by value: what is borrowed before an `.await` has its place in every future around.
-        let mut request = self.with_scope_headers(operation.next_request()?, limit);
-        let mut sent = started;
-        if let Some(hook) = operation.client().before_attempt() {
-            let number = self.machine.attempts();
-            let prepared = span.in_scope(|| hook.prepare(operation, request, number, ends));
-            // Boxed, so that operations without a hook do not have the size of one.
-            let prepared = Box::pin(prepared.instrument(span.clone())).await;
-            request = prepared.map_err(|failure| Unmade::Failed {
-                reason: match self.machine.ends_at_deadline() && failure.out_of_time {
-                    true => StopReason::Deadline,
-                    false => StopReason::NotRetryable,
-                },
-                source: failure.source,
-            })?;
-            sent = Instant::now();
-        }
-        operation.lift_timeout(&mut request, sender);
-        let elapsed = sent.duration_since(self.started);
-        self.machine.send(elapsed).map_err(Unmade::TooLate)?;
-        Ok((operation.with_stream(request)?, sent))
+        operation.lift_timeout(request, sender);
+        self.machine.send(sent.elapsed).map_err(Unmade::TooLate)?;
+        operation.put_stream(request)?;
+        let scope = match sender {
+            Sender::Inner => None,
+            Sender::Caller => Some(self.scope_of_attempt(request, rules)),
+        };
+        let watch = Watch::over(request, operation, sender);
+        self.turn
+            .begin(sent.at, self.machine.evidence().with_attempt_under_way());
+        self.guard.begin();
+        #[cfg(feature = "metrics")]
+        metrics::attempt_begins(operation, self.attempts.last());
+        Ok((scope, watch))
     }
 
     fn body_rules(&self, attempt_ends: Instant) -> Rules {
@@ -221,7 +250,7 @@ impl<'a> Run<'a> {
         let deadline = self
             .operation
             .own_deadline()
-            .map(|deadline| after(self.started, deadline));
+            .map(|deadline| after(self.began.at, deadline));
         Rules {
             mode: self.operation.body_mode(),
             buffer: policy.response_buffer(),
@@ -234,33 +263,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn with_scope_headers(&self, mut request: Request, limit: Duration) -> Request {
-        let policy = self.operation.policy();
-        if policy.scope_headers() {
-            let repeats = policy.max_attempts() > 1 && self.operation.terms().body_replayable;
-            let repeated = repeats || !self.scope.allows_retries();
-            let number = self.scope.number(self.machine.attempts());
-            scope::tell(request.headers_mut(), number, limit, repeated);
-        }
-        request
-    }
-
-    /// What is the caller's own runs in the scope of the attempt.
-    fn scope_of_attempt(&mut self, request: Request, sender: Sender, rules: &Rules) -> (Request, Option<Scope>) {
-        if sender == Sender::Inner {
-            return (request, None);
-        }
-        let scope = Scope::of_attempt(Around {
+    fn scope_of_attempt(&mut self, request: &Request, rules: &Rules) -> Scope {
+        Scope::of_attempt(Around {
             ends: rules.attempt_ends,
             body_deadline: rules.flow.deadline,
             number: self.scope.number(self.machine.attempts()),
-            carried: Arc::new(self.operation.carried(&request)),
+            carried: Arc::new(self.operation.carried(request)),
             counted: self.guard.counted(&self.scope),
-        });
-        (request, Some(scope))
+        })
     }
 
-    fn judge(&mut self, held: &Held, watch: &Watch, started: Instant, now: Instant) -> (Attempt, Next) {
+    /// What comes of an attempt that began and ended at these times.
+    fn judge(&mut self, held: &Held, watch: &Watch, started: Duration, elapsed: Duration) -> (Attempt, Next) {
         let operation = self.operation;
         let ending = held.ending(operation, watch);
         let number = self.machine.attempts();
@@ -269,7 +283,6 @@ impl<'a> Run<'a> {
             classifiers => classifiers.verdict(&operation.facts(), &held.facts(number, &ending, delivery)),
         };
         let random = || operation.client().random();
-        let elapsed = now.duration_since(self.started);
         let Judgement {
             delivery,
             retryable,
@@ -278,23 +291,23 @@ impl<'a> Run<'a> {
         let answer = held.as_answer(ending.redirect());
         self.replayed = answer.and_then(|answer| operation.replayed(&answer));
         self.turn.leave(self.machine.evidence());
-        self.guard.record(held.health(), now);
+        self.guard.record(held.health(), elapsed);
         self.nested_circuit = ending.nested().and_then(Attempts::circuit).map(str::to_owned);
         // What the guards refuse is refused while the answer is still in hand.
         let next = match next {
-            Next::Retry(wait) => match self.guard.ask_retry(now, wait) {
+            Next::Retry(wait) => match self.guard.ask_retry(elapsed, wait) {
                 Ok(()) => next,
                 Err(reason) => Next::Stop(reason),
             },
             stop => stop,
         };
         if held.is_served() && !retryable && matches!(next, Next::Stop(_)) {
-            self.guard.deposit(now);
+            self.guard.deposit(elapsed);
         }
         let attempt = Attempt {
             number,
-            started_after: started.duration_since(self.started),
-            took: now.duration_since(started),
+            started_after: started,
+            took: elapsed.saturating_sub(started),
             status: ending.status(),
             failure: held.failure(),
             delivery,
@@ -316,7 +329,7 @@ impl<'a> Run<'a> {
         let failure = match held.into_response() {
             Ok(response) => {
                 let status = response.status();
-                discard(response, after(self.started, self.machine.latest_begin())).await;
+                discard(response, after(self.began.at, self.machine.latest_begin())).await;
                 (ErrorKind::Status, StatusFailure(status).into())
             }
             Err(failure) => failure,
@@ -332,10 +345,10 @@ impl<'a> Run<'a> {
     }
 
     /// The end: a response in hand is given back, whatever its status.
-    fn end(&mut self, reason: StopReason, now: Instant, held: Held) -> Result<Response, Error> {
+    fn end(&mut self, reason: StopReason, elapsed: Duration, held: Held) -> Result<Response, Error> {
         match held.into_response() {
             Ok(mut response) => {
-                response.extensions_mut().insert(self.record(reason, now));
+                response.extensions_mut().insert(self.record(reason, elapsed));
                 Ok(response)
             }
             Err((kind, source)) => Err(self.error(kind, reason, Some(source))),
@@ -370,10 +383,10 @@ impl<'a> Run<'a> {
 
     fn error(&mut self, kind: ErrorKind, reason: StopReason, source: Option<BoxError>) -> Error {
         let target = self.operation.target();
-        Error::new(kind, target, self.record(reason, Instant::now()), source)
+        Error::new(kind, target, self.record(reason, self.began.now().elapsed), source)
     }
 
-    fn record(&mut self, stop_reason: StopReason, now: Instant) -> Attempts {
+    fn record(&mut self, stop_reason: StopReason, elapsed: Duration) -> Attempts {
         let evidence = self.machine.evidence();
         Record {
             method: Some(self.operation.method().clone()),
@@ -382,7 +395,7 @@ impl<'a> Run<'a> {
             outcome: evidence.outcome(),
             exactly_once: evidence.exactly_once(),
             watched: self.operation.is_unprotected(),
-            elapsed: now.duration_since(self.started),
+            elapsed,
             key: self.operation.idempotency_key().cloned(),
             replayed: self.replayed,
             circuit: match stop_reason {

@@ -24,17 +24,16 @@ pub(crate) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(crate) fn over(mut request: Request, operation: &'a Operation, sender: Sender) -> (Request, Self) {
+    pub(crate) fn over(request: &mut Request, operation: &'a Operation, sender: Sender) -> Self {
         let method = operation.method();
         let told = sender == Sender::Inner && operation.client().is_built_here() && !operation.is_safe();
-        let watch = Self {
+        Self {
             operation,
             sender,
             sent_to: (request.url() != operation.url()).then(|| Box::new(request.url().clone())),
-            touch: operation.is_unprotected().then(|| Touch::watch(&mut request)),
+            touch: operation.is_unprotected().then(|| Touch::watch(request)),
             trail: told.then(|| Trail::of(method)),
-        };
-        (request, watch)
+        }
     }
 
     pub(crate) fn redirect(&self, answered: Option<&Url>) -> Redirect {

@@ -210,12 +210,20 @@ impl Reader {
             Mode::Buffered => too_long,
             Mode::ByAnswer => buffer == 0 || too_long || flows(&response),
         };
-        let reader = Self::new(response);
+        let (head, body) = Head::split(response);
         if handed_over {
-            let response = reader.hand_over(rules.flow);
+            let response = head.join(HandedBody::flowing(VecDeque::new(), body, rules.flow));
             return Begun::Done(Read { response, seen: None });
         }
         let hurried = length.is_none() && rules.mode == Mode::ByAnswer;
+        let reader = Self {
+            head,
+            body,
+            frames: VecDeque::new(),
+            small: BytesMut::new(),
+            held: 0,
+            ended: false,
+        };
         Begun::Reading { reader, hurried }
     }
 
@@ -228,18 +236,6 @@ impl Reader {
             Filled::Lost { error, out_of_time } => return Err(self.lost(error, out_of_time, seen)),
         };
         Ok(Read { response, seen })
-    }
-
-    fn new(response: Response) -> Self {
-        let (head, body) = Head::split(response);
-        Self {
-            head,
-            body,
-            frames: VecDeque::new(),
-            small: BytesMut::new(),
-            held: 0,
-            ended: false,
-        }
     }
 
     /// A body of unknown length is read in a hurry: when patience is over it is handed over unfinished, if any of it

@@ -119,8 +119,9 @@ impl Circuits {
         self.registry().evicted()
     }
 
-    pub(crate) fn group(&self, name: &GroupName<'_>, now: Instant) -> Arc<Group> {
-        self.registry().group(name, self.time(now))
+    /// The group of this name, at a moment in the time of the groups.
+    pub(crate) fn group(&self, name: &GroupName<'_>, now: Duration) -> Arc<Group> {
+        self.registry().group(name, now)
     }
 
     pub(crate) fn time(&self, at: Instant) -> Duration {
@@ -128,10 +129,8 @@ impl Circuits {
     }
 
     /// Tells of a change, after it was made and with no lock held.
-    pub(crate) fn tell(&self, name: &GroupName<'_>, change: Option<Change>) {
-        let Some(Change { from, to, period }) = change else {
-            return;
-        };
+    pub(crate) fn tell(&self, name: &GroupName<'_>, change: Change) {
+        let Change { from, to, period } = change;
         let group: Arc<str> = name.to_string().into();
         if let Some(changes) = self.shared.changes.get() {
             // Without a receiver there is nobody to tell.
@@ -157,15 +156,16 @@ impl Circuits {
     fn force(&self, group: &str, forced: Option<Forced>) {
         let name = GroupName::read(group);
         let found = match forced {
-            Some(_) => self.group(&name, Instant::now()),
+            Some(_) => self.group(&name, self.time(Instant::now())),
             // What is not there goes by itself.
             None => match self.registry().get(&name) {
                 Some(group) => group,
                 None => return,
             },
         };
-        let change = found.force(forced);
-        self.tell(&name, change);
+        if let Some(change) = found.force(forced) {
+            self.tell(&name, change);
+        }
     }
 
     fn registry(&self) -> &Registry {
