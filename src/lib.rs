@@ -141,6 +141,8 @@ mod request;
 mod response;
 mod retry_after;
 pub mod scope;
+#[cfg(test)]
+mod simulation;
 mod sync;
 mod telemetry;
 #[cfg(feature = "testing")]
