@@ -596,16 +596,3 @@ async fn what_a_sender_did_not_even_send_says_nothing_of_the_service() {
     }
     assert_eq!(client.circuits().get(GROUP).unwrap().calls(), 0);
 }
-
-// field 54
-#[tokio::test(start_paused = true)]
-async fn a_refusal_shows_no_secret_of_a_name() {
-    let client = client(no_backoff());
-    let name = "https://user:hunter2@api.example.com/pay?token=hunter2";
-    client.circuits().force_open(name);
-    let request = client.get(URL).circuit(name);
-    let error = refusal(request.send_with(Transport::always(answer(200)).send()).await);
-    let texts = format!("{error} {error:?} {:?} {:?}", error.circuit(), client.circuits().list());
-    assert!(texts.contains("https://api.example.com/pay"), "{texts}");
-    assert!(!texts.contains("hunter2"), "{texts}");
-}

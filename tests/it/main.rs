@@ -40,6 +40,7 @@ mod replay;
 mod reports;
 mod scope;
 mod scripts;
+mod secrets;
 mod server;
 mod statuses;
 mod telemetry;

@@ -4,11 +4,10 @@ use std::error::Error as _;
 use std::io::{self, ErrorKind::*};
 
 use reqwest::{Body, ResponseBuilderExt};
-use steadfast::{Attempt, AttemptError, Delivery, Error, ErrorKind, Outcome, ResponseExt, StopReason};
+use steadfast::{Attempt, Delivery, Error, ErrorKind, Outcome, ResponseExt, StopReason};
 
 use crate::transport::{
-    Step, Transport, URL, after, answer, client, data, fail, fail_with, hang, key, millis, no_backoff, pause, refused,
-    secs,
+    Step, Transport, URL, after, answer, client, data, fail, hang, key, millis, no_backoff, pause, refused, secs,
 };
 
 /// A POST that meets these steps and ends in an error.
@@ -207,77 +206,6 @@ async fn the_answer_of_another_url_confirms_no_write() {
     let nowhere = Transport::new([answer(200).url("http://no.url.provided.local")]);
     let response = client.post(URL).send_with(nowhere.send()).await.unwrap();
     assert_eq!(response.outcome(), Some(Outcome::Completed));
-}
-
-const SECRET: &str = "hunter2";
-const SECRET_URL: &str = "https://hunter2:hunter2@api.example.com:8443/pay?token=hunter2#hunter2";
-
-/// An error of reqwest whose text has its URL in it, token included.
-fn talkative() -> reqwest::Error {
-    let url = "https://api.example.com/pay?token=hunter2".parse().unwrap();
-    let response = http::Response::builder().status(500).url(url).body("").unwrap();
-    let error = reqwest::Response::from(response).error_for_status().unwrap_err();
-    assert!(error.to_string().contains(SECRET), "else it proves nothing");
-    error
-}
-
-// field 54
-#[tokio::test(start_paused = true)]
-async fn no_report_shows_a_secret() {
-    let boxed = || -> Box<dyn std::error::Error + Send + Sync> { Box::new(talkative()) };
-    let told = |status: u16| answer(status).header("set-cookie", SECRET).body(SECRET);
-    let failures = [
-        fail(PermissionDenied),
-        fail(ConnectionReset),
-        fail_with(talkative),
-        fail_with(|| io::Error::other(talkative())),
-        fail_with(|| io::Error::other(io::Error::other(talkative()))),
-        fail_with(boxed),
-        fail_with(|| AttemptError::not_sent(talkative())),
-        fail_with(|| AttemptError::unknown(io::Error::other(talkative()))),
-        told(500),
-        told(422),
-        hang(),
-    ];
-    let client = client(no_backoff());
-    for failure in failures {
-        let request = client
-            .post(SECRET_URL)
-            .bearer_auth(SECRET)
-            .header("x-api-key", SECRET)
-            .idempotency_key(key(SECRET))
-            .body(SECRET);
-        shows_no_secret(&format!("{request:?} {client:?}"));
-        let copy = request.try_clone().unwrap().into_operation().unwrap();
-        shows_no_secret(&format!("{copy:?}"));
-
-        let transport = Transport::always(failure);
-        let error = match request.send_with(transport.send()).await {
-            Ok(response) => response.into_result().unwrap_err(),
-            Err(error) => error,
-        };
-        assert!(error.to_string().contains("https://api.example.com:8443/pay failed"));
-        shows_no_secret(&format!("{:?}", error.attempts()));
-        let mut next: Option<&dyn std::error::Error> = Some(&error);
-        while let Some(error) = next {
-            shows_no_secret(&format!("{error} {error:?} {error:#?}"));
-            next = error.source();
-        }
-    }
-    for request in [
-        client.get("https://[hunter2/"),
-        client.get("hunter2"),
-        client.get(URL).header("hunter 2", "x"),
-        client.get(URL).header("x", "hunter2\n"),
-        client.post(URL).header("idempotency-key", "hunter2 hunter2"),
-    ] {
-        let error = request.into_operation().unwrap_err();
-        shows_no_secret(&format!("{error} {error:?} {}", error.source().unwrap()));
-    }
-}
-
-fn shows_no_secret(text: &str) {
-    assert!(!text.contains(SECRET), "{text}");
 }
 
 #[test]
